@@ -1,0 +1,31 @@
+.PHONY: setup demo test slow check format
+PYTHON ?= python3
+BIN := .venv/bin
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@touch $@
+
+demo: setup  ## train e-COP on PointCircle with 5 seeds; table, curves and animation
+	$(BIN)/ecop train PointCircle --seeds 5 --out runs/demo
+	$(BIN)/ecop evaluate runs/demo --episodes 100
+	$(BIN)/ecop plot runs/demo
+	$(BIN)/ecop render runs/demo
+
+test: setup  ## what CI runs: formatting, lint, types, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/pytest -n 2 -m "not slow"
+
+slow: setup
+	$(BIN)/pytest -m slow
+
+check: test
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .

@@ -1,0 +1,179 @@
+"""The nouns of the library: what an environment is, what a batch holds.
+
+Axes have letters, always in this order: S seeds, N episodes, H steps, C constraints;
+O is the observation size, A the action size. This module imports no JAX, so that
+files of host environments (NumPy simulators) can use it in worker processes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+
+class UserError(ValueError):
+    """A mistake in the input; its message is one sentence that says what to do."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Continuous actions; the environment clips them to [-1, 1]."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 .. n-1."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """E[sum over the episode of this cost] <= limit; an infinite limit is off."""
+
+    name: str
+    limit: float
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an algorithm must know of a task."""
+
+    observation_size: int
+    action: Box | Discrete
+    horizon: int
+    constraints: tuple[Constraint, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise UserError(f"The horizon must be at least 1, not {self.horizon}.")
+
+    @property
+    def cost_names(self) -> tuple[str, ...]:
+        """Names of all costs the task reports, in the order of its cost vector."""
+        return tuple(constraint.name for constraint in self.constraints)
+
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """Limits of all costs, infinite where the constraint is switched off."""
+        return tuple(constraint.limit for constraint in self.constraints)
+
+    @property
+    def enforced(self) -> tuple[int, ...]:
+        """Indices of the costs with a finite limit: the m constraints of the paper."""
+        return tuple(i for i, limit in enumerate(self.limits) if math.isfinite(limit))
+
+    def with_limits(self, limits: tuple[float, ...]) -> Spec:
+        """Return this spec with other limits; refuse limits that make no sense."""
+        if len(limits) != len(self.constraints):
+            names = ", ".join(self.cost_names) or "none"
+            raise UserError(
+                f"The task has {len(self.constraints)} cost(s) ({names}) but "
+                f"{len(limits)} limit(s) were given; give one limit per cost."
+            )
+        for name, limit in zip(self.cost_names, limits, strict=True):
+            if math.isnan(limit) or limit < 0:
+                raise UserError(
+                    f"The limit of '{name}' must be zero or more, not {limit}; "
+                    "use 'inf' to switch the constraint off."
+                )
+        pairs = zip(self.constraints, limits, strict=True)
+        return replace(
+            self, constraints=tuple(replace(c, limit=float(v)) for c, v in pairs)
+        )
+
+
+class Step(NamedTuple):
+    """What one step of a JAX environment returns (one episode, no batch axis)."""
+
+    state: Any
+    observation: jax.Array  # [O]
+    reward: jax.Array  # []
+    costs: jax.Array  # [C]
+    failed: jax.Array  # [] bool: absorbing from here on
+
+
+class HostStep(NamedTuple):
+    """What one step of a host environment returns for its B episodes."""
+
+    observation: np.ndarray  # [B, O]
+    reward: np.ndarray  # [B]
+    costs: np.ndarray  # [B, C]
+    failed: np.ndarray  # [B] bool
+
+
+class JaxEnv(Protocol):
+    """A task as pure functions; `rollout` maps and scans them.
+
+    `spec` holds the task's default limits.
+    """
+
+    spec: Spec
+
+    def reset(self, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Return the first state and its observation [O]."""
+        ...
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> Step:
+        """Advance one step; never called after the horizon."""
+        ...
+
+
+class HostEnv(Protocol):
+    """A task that is stepped from Python: batched, NumPy in and out."""
+
+    spec: Spec
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """Start one episode per seed [B] uint32; return observations [B, O]."""
+        ...
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        """Advance all episodes; failed ones ignore their action."""
+        ...
+
+    def close(self) -> None:
+        """Release what the simulator holds."""
+        ...
+
+
+class Episodes(NamedTuple):
+    """N whole episodes as collected; steps after a failure are dead (alive 0)."""
+
+    observation: jax.Array  # [N, H, O] as the environment gave it
+    action: jax.Array  # [N, H, A] or [N, H] int
+    log_prob: jax.Array  # [N, H] under the policy that acted
+    reward: jax.Array  # [N, H], 0 where dead
+    costs: jax.Array  # [N, H, C], 0 where dead
+    alive: jax.Array  # [N, H] float 0/1: the step was taken
+    failed: jax.Array  # [N] bool: the episode ended before the horizon
+
+
+class Batch(NamedTuple):
+    """Episodes ready for an algorithm; C counts the enforced constraints only."""
+
+    observation: jax.Array  # [N, H, O] normalised, as the policy sees it
+    action: jax.Array  # [N, H, A] or [N, H] int
+    log_prob: jax.Array  # [N, H]
+    alive: jax.Array  # [N, H]
+    adv: jax.Array  # [N, H] in reward units
+    cost_adv: jax.Array  # [N, H, C] in cost units
+    violation: jax.Array  # [C] mean cost return - limit, in cost units
+
+
+class TrainState(NamedTuple):
+    """All that training carries from one iteration to the next, for one seed."""
+
+    key: jax.Array  # the seed's key; every random number is folded from it
+    iteration: jax.Array  # [] int32
+    policy: Any  # parameters of the policy network
+    critics: Any  # learning.critics.CriticState
+    normaliser: Any  # learning.normaliser.Normaliser of observations
+    algorithm: Any  # the algorithm's own state
