@@ -1,3 +1,53 @@
-"""Constrained reinforcement learning with a finite horizon."""
+"""Constrained reinforcement learning with a finite horizon.
+
+    import ecop
+    run = ecop.train("PointCircle", ecop.ECOP(beta=5.0), limits=[10.0], seeds=5)
+    run.evaluate().summary()
+
+Names are loaded on first use, so that importing the package is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ecop.algorithms.ecop import ECOP
+    from ecop.api import Diverged, Run, load, resume, train
+    from ecop.envs import make
+    from ecop.training import TrainConfig
+    from ecop.types import Spec, UserError
 
 __version__ = "0.1.0"
+__all__ = [
+    "ECOP",
+    "Diverged",
+    "Run",
+    "Spec",
+    "TrainConfig",
+    "UserError",
+    "load",
+    "make",
+    "resume",
+    "train",
+]
+
+_HOMES = {
+    "ECOP": "ecop.algorithms.ecop",
+    "Diverged": "ecop.api",
+    "Run": "ecop.api",
+    "Spec": "ecop.types",
+    "TrainConfig": "ecop.training",
+    "UserError": "ecop.types",
+    "load": "ecop.api",
+    "make": "ecop.envs",
+    "resume": "ecop.api",
+    "train": "ecop.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ecop' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)

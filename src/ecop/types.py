@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import jax
@@ -126,6 +126,7 @@ class JaxEnv(Protocol):
         ...
 
 
+@runtime_checkable
 class HostEnv(Protocol):
     """A task that is stepped from Python: batched, NumPy in and out."""
 
@@ -177,3 +178,11 @@ class TrainState(NamedTuple):
     critics: Any  # learning.critics.CriticState
     normaliser: Any  # learning.normaliser.Normaliser of observations
     algorithm: Any  # the algorithm's own state
+
+
+class Scene(NamedTuple):
+    """A task seen from above, for animations; lengths in metres."""
+
+    extent: float  # half the side of the square shown
+    circles: tuple[tuple[float, float, float], ...] = ()  # x, y, radius
+    lines: tuple[tuple[float, float, float, float], ...] = ()  # x1, y1, x2, y2

@@ -1,0 +1,312 @@
+"""The library's front door: `train`, `resume`, `load`, and the `Run` they return."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ecop import runs
+from ecop.algorithms import ALGORITHMS
+from ecop.algorithms.ecop import ECOP
+from ecop.beta import search_beta
+from ecop.envs import unknown
+from ecop.evaluate import Evaluation, evaluate
+from ecop.rollout import Actor, collector, distribution
+from ecop.runs import RunConfig
+from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
+from ecop.types import TrainState, UserError
+
+CHECKPOINT_EVERY = 20  # iterations
+
+
+class Diverged(RuntimeError):
+    """A quantity became NaN or infinite; training stopped before using it."""
+
+
+class Watch(Protocol):
+    """Somebody who looks on while training runs."""
+
+    def note(self, text: str) -> None:
+        """One sentence about something out of the ordinary."""
+        ...
+
+    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+        """The newest metrics of every seed; `total` iterations are planned."""
+        ...
+
+
+class Quiet:
+    """A watch that says nothing."""
+
+    def note(self, text: str) -> None:
+        """Ignore it."""
+
+    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+        """Ignore it."""
+
+
+class Run:
+    """A training run: its config, its policies, its metrics."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        learner: Learner,
+        states: list[TrainState],
+        metrics: list[dict[str, Any]],
+        path: Path | None,
+    ) -> None:
+        self.config = config
+        self.learner = learner
+        self.states = states
+        self.metrics = metrics
+        self.path = path
+
+    @property
+    def iteration(self) -> int:
+        """Iterations done."""
+        return int(self.states[0].iteration)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all planned iterations are done."""
+        return self.iteration >= self.config.train.iterations
+
+    def policy(
+        self,
+        observation: Any,
+        h: int,
+        *,
+        seed: int = 0,
+        key: jax.Array | None = None,
+    ) -> np.ndarray:
+        """Action at step `h` (0 .. H-1) for an observation [O] or several [N, O].
+
+        The most likely action; one drawn from the policy if a JAX `key` is given. The
+        costs were kept within their limits by the drawn actions. `seed` picks among
+        the trained policies, 0 being the first.
+        """
+        spec = self.learner.spec
+        x = np.asarray(observation, np.float32)
+        if x.ndim not in (1, 2) or x.shape[-1] != spec.observation_size:
+            raise UserError(
+                f"Observations of {self.config.task} have {spec.observation_size} "
+                f"entries; the shape given is {x.shape}."
+            )
+        if not 0 <= h < spec.horizon:
+            raise UserError(f"The step must be 0 .. {spec.horizon - 1}, not {h}.")
+        state = self.states[seed]
+        actor = Actor(state.policy, state.normaliser)
+        policy = self.learner.policy
+        rows = jnp.asarray(np.atleast_2d(x))
+        actions = distribution(policy, actor, rows, jnp.int32(h))
+        if key is None:
+            action = actions.mode()
+        else:
+            action = actions.sample(policy.noise(key, rows.shape[:1]))
+        return np.asarray(action)[0] if x.ndim == 1 else np.asarray(action)
+
+    def evaluate(self, episodes: int = 100) -> Evaluation:
+        """Run fresh episodes of every seed's policy."""
+        if episodes < 1:
+            raise UserError(f"episodes must be at least 1, not {episodes}.")
+        return evaluate(self.learner, self.states, episodes)
+
+
+def train(
+    task: str,
+    algorithm: Any = None,
+    *,
+    limits: Sequence[float] | None = None,
+    out: str | Path | None = None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> Run:
+    """Train `algorithm` (default: e-COP) on a task and return the run.
+
+    limits: one per cost of the task; math.inf switches a constraint off
+    out: folder to write config, metrics and checkpoints to; without one the run lives
+        in memory only
+    options: fields of TrainConfig, such as seeds, iterations, episodes, policy
+    """
+    configure_jax()
+    watch = watch or Quiet()
+    if isinstance(algorithm, str):
+        if algorithm not in ALGORITHMS:
+            raise UserError(unknown("algorithm", algorithm, ALGORITHMS))
+        algorithm = ALGORITHMS[algorithm]()
+    known = {field.name for field in dataclasses.fields(TrainConfig)}
+    for name in options:
+        if name not in known:
+            raise UserError(unknown("option", name, sorted(known)))
+    bounds = None if limits is None else tuple(float(limit) for limit in limits)
+    config = RunConfig(
+        task=task,
+        algorithm=ECOP() if algorithm is None else algorithm,
+        train=TrainConfig(limits=bounds, **options),
+    )
+    runs.algorithm_name(config.algorithm)
+    learner = runs.build(config)
+    notes: dict[str, Any] = {}
+    path = None if out is None else Path(out)
+    if path is not None:
+        runs.refuse_existing(path)
+    if isinstance(config.algorithm, ECOP) and config.algorithm.beta == "auto":
+        beta, notes["beta_search"] = search_beta(learner, watch.note)
+        config = config._replace(
+            algorithm=dataclasses.replace(config.algorithm, beta=beta)
+        )
+        learner = runs.build(config)
+    if path is not None:
+        runs.create(path, config, notes)
+    run = Run(config, learner, init_seeds(learner), [], path)
+    _fit(run, watch)
+    return run
+
+
+def load(path: str | Path, *, watch: Watch | None = None) -> Run:
+    """Load a run folder: its newest intact checkpoint and its metrics."""
+    configure_jax()
+    path = Path(path)
+    config = runs.read_config(path)
+    learner = runs.build(config)
+    states, damaged = runs.load_checkpoint(path, learner)
+    for sentence in damaged:
+        (watch or Quiet()).note(f"{sentence} Falling back to the one before it.")
+    if states is None:
+        states = init_seeds(learner)
+    iteration = int(states[0].iteration)
+    lines = [m for m in runs.read_metrics(path) if m["iteration"] <= iteration]
+    return Run(config, learner, states, lines, path)
+
+
+def resume(
+    path: str | Path, *, iterations: int | None = None, watch: Watch | None = None
+) -> Run:
+    """Go on with a run where its last checkpoint is, to the bit.
+
+    iterations: a new total; default: what the run was started with
+    """
+    run = load(path, watch=watch)
+    assert run.path is not None
+    if iterations is not None:
+        if iterations < run.iteration:
+            raise UserError(
+                f"The run has {run.iteration} iterations already; ask for more than "
+                f"that, not {iterations}."
+            )
+        run.config = run.config._replace(
+            train=dataclasses.replace(run.config.train, iterations=iterations)
+        )
+        runs.rewrite_train(run.path, run.config.train)
+    run.metrics = runs.cut_metrics(run.path, run.iteration)
+    _fit(run, watch or Quiet())
+    return run
+
+
+def _fit(run: Run, watch: Watch) -> None:
+    total = run.config.train.iterations
+    spent = max((line["seconds"] for line in run.metrics), default=0.0)
+    start = time.perf_counter() - spent
+    counts = plan(run.iteration, total)
+    with stop_requests() as stopping:
+        for part in run_seeds(run.learner, run.states, counts):
+            seconds = time.perf_counter() - start
+            _refuse_nonfinite(run, part.before, part.metrics)
+            lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
+            run.metrics += lines
+            run.states = part.after
+            watch.progress(lines[-len(run.states) :], total)
+            if run.path is not None:
+                runs.append_metrics(run.path, lines)
+                due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
+                if due or stopping.is_set():
+                    runs.save_checkpoint(run.path, run.states)
+            if stopping.is_set():
+                break
+
+
+def plan(done: int, total: int) -> list[int]:
+    """Sizes of the calls from `done` to `total`, cut at every checkpoint."""
+    counts = []
+    while done < total:
+        to_checkpoint = CHECKPOINT_EVERY - done % CHECKPOINT_EVERY
+        counts.append(min(DISPATCH, to_checkpoint, total - done))
+        done += counts[-1]
+    return counts
+
+
+def _refuse_nonfinite(
+    run: Run, before: list[TrainState], metrics: list[dict[str, np.ndarray]]
+) -> None:
+    """Stop at the first NaN or infinity; keep the state before it and its batch."""
+    for seed, values in enumerate(metrics):
+        bad = {
+            name: int(np.argmin(np.isfinite(value.reshape(len(value), -1)).all(axis=1)))
+            for name, value in values.items()
+            if not np.isfinite(value).all()
+        }
+        if not bad:
+            continue
+        first = min(bad.values())
+        names = ", ".join(name for name, index in bad.items() if index == first)
+        number = run.config.train.first_seed + seed
+        iteration = run.iteration + first + 1
+        message = (
+            f"Training stopped: {names} of seed {number} became NaN or infinite in "
+            f"iteration {iteration}."
+        )
+        if run.path is not None:
+            runs.save_checkpoint(run.path, before)
+            state = before[seed]
+            for _ in range(first):
+                state = jax.jit(run.learner.iteration)(state)[0]
+            actor = Actor(state.policy, state.normaliser)
+            collect = collector(
+                run.learner.env, run.learner.policy, run.config.train.episodes
+            )
+            key = run.learner.keys(state)[:1]
+            episodes = collect(stack([actor]), key)
+            name = f"bad_batch_seed{number}_iteration{iteration}"
+            file = runs.save_episodes(run.path, name, episodes)
+            message += (
+                f" Its batch is in '{file}'; the last good checkpoint is iteration "
+                f"{run.iteration}."
+            )
+        raise Diverged(message)
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """Turn Ctrl-C and SIGTERM into a flag, so that the iteration can finish."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda *_: stopping.set()) for n in numbers}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def configure_jax() -> None:
+    """Keep compiled programs in the user's cache folder, unless JAX has one set."""
+    if jax.config.jax_compilation_cache_dir is None:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home) / "ecop" / "jax"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

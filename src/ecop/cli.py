@@ -1,0 +1,337 @@
+"""The command line. JAX is imported only by the commands that compute."""
+
+import dataclasses
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ecop.envs import ENVS, unknown
+from ecop.types import UserError
+
+USAGE = """\
+usage: ecop COMMAND ...
+
+Constrained reinforcement learning with a finite horizon.
+
+commands:
+  list        tasks and algorithms
+  train       train an algorithm on a task: ecop train PointCircle --seeds 5
+  resume      go on with a stopped run, to the bit
+  evaluate    fresh episodes of a run: reward, costs, feasibility
+  plot        learning curves of a run
+  render      animation of an episode
+
+'ecop COMMAND --help' explains a command and all its options.
+"""
+
+Run = Annotated[Path, tyro.conf.Positional]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point of `ecop`."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        code = dispatch(argv)
+    except UserError as error:
+        print(f"ecop: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)
+
+
+def dispatch(argv: list[str]) -> int:
+    """Run one command; return the exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    if argv[0] == "--version":
+        from ecop import __version__
+
+        print(__version__)
+        return 0
+    command, rest = argv[0], argv[1:]
+    if command not in COMMANDS:
+        raise UserError(unknown("command", command, COMMANDS))
+    return COMMANDS[command](rest)
+
+
+def parse(kind: Any, command: str, argv: list[str]) -> Any:
+    """Options of a command; tyro exits with code 2 and a hint on a bad one."""
+    return tyro.cli(
+        kind,
+        prog=f"ecop {command}",
+        args=argv,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def list_command(argv: list[str]) -> int:
+    """Print tasks and algorithms."""
+
+    def options() -> None:
+        """List tasks (with their costs and limits) and algorithms."""
+
+    parse(options, "list", argv)
+    from ecop.algorithms import ALGORITHMS
+    from ecop.envs import make
+
+    print("tasks")
+    for name in ENVS:
+        spec = make(name).spec
+        limits = ", ".join(f"{c.name} <= {c.limit:g}" for c in spec.constraints)
+        print(f"  {name:14} H = {spec.horizon}, {limits}")
+    print("algorithms")
+    for name, kind in ALGORITHMS.items():
+        summary = (sys.modules[kind.__module__].__doc__ or "").split("\n")[0]
+        print(f"  {name:14} {summary}")
+    return 0
+
+
+def train_command(argv: list[str]) -> int:
+    """Parse `TASK [ALGORITHM] options`, train, say where the results are."""
+    if not argv or argv[0].startswith("-"):
+        if "-h" in argv or "--help" in argv:
+            argv = [next(iter(ENVS)), *argv]
+        else:
+            raise UserError(f"Which task? ecop train TASK; known: {', '.join(ENVS)}.")
+    task, argv = argv[0], argv[1:]
+    if task not in ENVS:
+        raise UserError(unknown("task", task, ENVS))
+    name = "ecop"
+    if argv and not argv[0].startswith("-"):
+        name, argv = argv[0], argv[1:]
+
+    from ecop.algorithms import ALGORITHMS
+    from ecop.training import TrainConfig
+
+    if name not in ALGORITHMS:
+        raise UserError(unknown("algorithm", name, ALGORITHMS))
+    kind = ALGORITHMS[name]
+
+    def options(
+        train: Annotated[TrainConfig, tyro.conf.arg(name="")],
+        algorithm: Annotated[kind, tyro.conf.arg(name="")],
+        out: Path | None = None,
+    ) -> tuple[TrainConfig, Any, Path | None]:
+        """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
+
+        Args:
+            train: how to train
+            algorithm: options of the algorithm
+            out: folder for config, metrics and checkpoints;
+                default: runs/TASK-ALGORITHM-N
+
+        """
+        return train, algorithm, out
+
+    train, algorithm, out = parse(options, "train TASK [ALGORITHM]", argv)
+    from ecop import api
+
+    out = out or free_folder(Path("runs"), f"{task}-{name}")
+    fields = {f.name: getattr(train, f.name) for f in dataclasses.fields(train)}
+    return fit(
+        f"{task} {name}",
+        out,
+        lambda w: api.train(task, algorithm, out=out, watch=w, **fields),
+    )
+
+
+def resume_command(argv: list[str]) -> int:
+    """Go on with a run."""
+
+    @dataclass
+    class Resume:
+        """Go on with a stopped run, to the bit."""
+
+        run: Run
+        """run folder"""
+        iterations: int | None = None
+        """new total number of iterations; default: the run's own"""
+
+    options = parse(Resume, "resume", argv)
+    from ecop import api
+
+    return fit(
+        str(options.run),
+        options.run,
+        lambda w: api.resume(options.run, iterations=options.iterations, watch=w),
+    )
+
+
+def fit(title: str, folder: Path, work: Any) -> int:
+    """Train under a display; print the result, or how to go on."""
+    from ecop.api import Diverged
+    from ecop.display import LiveWatch, watch
+
+    shown = watch(title)
+    try:
+        if isinstance(shown, LiveWatch):
+            with shown:
+                run = work(shown)
+        else:
+            run = work(shown)
+    except Diverged as error:
+        print(f"ecop: {error}", file=sys.stderr)
+        return 1
+    if not run.finished:
+        print(
+            f"Stopped after iteration {run.iteration}, saved. Go on with:\n"
+            f"  ecop resume {folder}"
+        )
+        return 130
+    print(f"Done: {folder}\n  ecop evaluate {folder}\n  ecop plot {folder}")
+    return 0
+
+
+def evaluate_command(argv: list[str]) -> int:
+    """Print reward, costs and feasibility of fresh episodes."""
+
+    @dataclass
+    class Evaluate:
+        """Run fresh episodes of a run's policies."""
+
+        run: Run
+        """run folder"""
+        episodes: int = 100
+        """episodes per seed"""
+
+    options = parse(Evaluate, "evaluate", argv)
+    run = load(options.run)
+    evaluation = run.evaluate(options.episodes)
+    print_evaluation(evaluation.summary())
+    return 0
+
+
+def print_evaluation(summary: dict[str, Any]) -> None:
+    """A table of one row per quantity."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"{summary['seeds']} seeds x {summary['episodes']} fresh episodes, "
+        "mean and normal 95 % interval"
+    )
+    for name in (
+        "",
+        "mean",
+        "limit",
+        "feasible policies",
+        "episodes within",
+        "5 % / 50 % / 95 %",
+    ):
+        table.add_column(name, justify="left" if not name else "right")
+    reward = summary["reward"]
+    table.add_row("reward", f"{reward['mean']:.2f} ± {reward['interval']:.2f}")
+    for entry in summary["constraints"]:
+        table.add_row(
+            f"cost: {entry['name']}",
+            f"{entry['mean']:.2f} ± {entry['interval']:.2f}",
+            f"{entry['limit']:g}",
+            f"{100 * entry['feasible_policies']:.0f} %",
+            f"{100 * entry['feasible_episodes']:.0f} %",
+            " / ".join(f"{value:g}" for value in entry["quantiles"].values()),
+        )
+    table.add_row("failed episodes", f"{100 * summary['failed']:.1f} %")
+    width = None if sys.stdout.isatty() else 110
+    Console(width=width).print(table)
+
+
+def plot_command(argv: list[str]) -> int:
+    """Draw the learning curves."""
+
+    @dataclass
+    class Plot:
+        """Draw reward and cost curves of a run."""
+
+        run: Run
+        """run folder"""
+        out: Path | None = None
+        """picture to write; default: RUN/curves.png"""
+
+    options = parse(Plot, "plot", argv)
+    from ecop import runs
+    from ecop.envs import make
+    from ecop.plots import plot_metrics
+
+    config = runs.read_config(options.run)
+    metrics = runs.read_metrics(options.run)
+    if not metrics:
+        raise UserError(f"'{options.run}' has no metrics yet.")
+    file = options.out or options.run / "curves.png"
+    title = f"{runs.algorithm_name(config.algorithm)} on {config.task}"
+    plot_metrics(metrics, make(config.task).spec.cost_names, title, file)
+    print(file)
+    return 0
+
+
+def render_command(argv: list[str]) -> int:
+    """Animate an episode."""
+
+    @dataclass
+    class Render:
+        """Animate one fresh episode of a run's policy."""
+
+        run: Run
+        """run folder"""
+        seed: int = 0
+        """which of the trained policies, 0 being the first"""
+        out: Path | None = None
+        """GIF to write; default: RUN/episode.gif"""
+
+    options = parse(Render, "render", argv)
+    run = load(options.run)
+    if not 0 <= options.seed < len(run.states):
+        raise UserError(f"--seed must be 0 .. {len(run.states) - 1}.")
+    import numpy as np
+
+    from ecop.evaluate import fresh_episodes
+    from ecop.render import animate
+
+    env = run.learner.env
+    episodes = fresh_episodes(run.learner, run.states[options.seed :][:1], 1)
+    file = options.out or options.run / "episode.gif"
+    animate(
+        env.scene(),
+        np.asarray(env.pose(episodes.observation[0, 0])),
+        np.asarray(episodes.reward[0, 0]),
+        np.asarray(episodes.costs[0, 0]),
+        title=run.config.task,
+        file=file,
+    )
+    print(file)
+    return 0
+
+
+def load(path: Path) -> Any:
+    """Load a run; sentences about damaged checkpoints go to standard error."""
+    from ecop import api
+
+    class Stderr(api.Quiet):
+        def note(self, text: str) -> None:
+            print(f"ecop: {text}", file=sys.stderr)
+
+    return api.load(path, watch=Stderr())
+
+
+def free_folder(parent: Path, stem: str) -> Path:
+    """The first parent/stem-N that does not exist."""
+    number = 1
+    while os.path.lexists(parent / f"{stem}-{number}"):
+        number += 1
+    return parent / f"{stem}-{number}"
+
+
+COMMANDS = {
+    "list": list_command,
+    "train": train_command,
+    "resume": resume_command,
+    "evaluate": evaluate_command,
+    "plot": plot_command,
+    "render": render_command,
+}
+
+if __name__ == "__main__":
+    main()

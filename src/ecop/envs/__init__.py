@@ -1,0 +1,29 @@
+"""The registry of tasks: one name, one class, imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from ecop.types import UserError
+
+ENVS: dict[str, str] = {
+    "PointCircle": "ecop.envs.point_circle:PointCircle",
+}
+
+
+def make(name: str, **options: Any) -> Any:
+    """Build the task `name`; options go to its constructor (e.g. horizon=100)."""
+    if name not in ENVS:
+        raise UserError(unknown("task", name, ENVS))
+    module, _, attribute = ENVS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)(**options)
+
+
+def unknown(kind: str, name: str, known: Any) -> str:
+    """Say that `name` is not known, with the nearest name that is."""
+    lower = {entry.lower(): entry for entry in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
+    hint = f" Did you mean '{lower[near[0]]}'?" if near else ""
+    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(known)}."

@@ -1,0 +1,98 @@
+"""Fresh episodes of trained policies: per-episode arrays out, and their summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ecop.rollout import Actor, collector
+from ecop.training import Learner, stack
+from ecop.types import Episodes, Spec, TrainState
+
+# Training folds the iteration into the seed's key; evaluation folds from the far end.
+EVALUATION = 2**32 - 1
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodic sums of E fresh episodes for each of S trained policies."""
+
+    spec: Spec
+    reward: np.ndarray  # [S, E]
+    costs: np.ndarray  # [S, E, C]
+    failed: np.ndarray  # [S, E] bool
+
+    def summary(self) -> dict[str, Any]:
+        """Mean with a normal 95 % interval, feasibility, cost quantiles."""
+        constraints = []
+        for i, constraint in enumerate(self.spec.constraints):
+            cost = self.costs[..., i]
+            mean, half = interval(cost)
+            constraints.append(
+                {
+                    "name": constraint.name,
+                    "limit": constraint.limit,
+                    "mean": mean,
+                    "interval": half,
+                    "feasible_policies": float(
+                        np.mean(cost.mean(axis=1) <= constraint.limit)
+                    ),
+                    "feasible_episodes": float(np.mean(cost <= constraint.limit)),
+                    "quantiles": {
+                        q: float(v)
+                        for q, v in zip(
+                            QUANTILES, np.quantile(cost, QUANTILES), strict=True
+                        )
+                    },
+                }
+            )
+        mean, half = interval(self.reward)
+        return {
+            "reward": {"mean": mean, "interval": half},
+            "constraints": constraints,
+            "failed": float(np.mean(self.failed)),
+            "seeds": self.reward.shape[0],
+            "episodes": self.reward.shape[1],
+        }
+
+
+def interval(x: np.ndarray) -> tuple[float, float]:
+    """Mean of x [S, E] and half of its normal 95 % interval.
+
+    Over seeds, the independent runs; over episodes if there is only one seed.
+    """
+    samples = x.mean(axis=1) if x.shape[0] > 1 else x[0]
+    if len(samples) < 2:
+        return float(samples.mean()), float("nan")
+    half = 1.96 * samples.std(ddof=1) / np.sqrt(len(samples))
+    return float(samples.mean()), float(half)
+
+
+def fresh_episodes(
+    learner: Learner, states: list[TrainState], episodes: int, *, draw: int = 0
+) -> Episodes:
+    """Episodes [S, E, H] with seeds that training never used."""
+    collect = collector(learner.env, learner.policy, episodes)
+    actors = stack([Actor(state.policy, state.normaliser) for state in states])
+    keys = stack(
+        [
+            jax.random.fold_in(jax.random.fold_in(state.key, EVALUATION), draw)
+            for state in states
+        ]
+    )
+    return collect(actors, keys)
+
+
+def evaluate(learner: Learner, states: list[TrainState], episodes: int) -> Evaluation:
+    """Run `episodes` fresh episodes of each seed's policy."""
+    batch = fresh_episodes(learner, states, episodes)
+    return Evaluation(
+        spec=learner.spec,
+        reward=np.asarray(batch.reward).sum(axis=2),
+        costs=np.asarray(batch.costs).sum(axis=2),
+        failed=np.asarray(batch.failed),
+    )

@@ -1,0 +1,1 @@
+"""The verbs every algorithm shares, each formula once."""

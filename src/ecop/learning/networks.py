@@ -1,0 +1,233 @@
+"""Policies and value networks that see the time step.
+
+A network's input is the normalised observation with the time h/H as its last entry
+(`with_time`). Three forms of time dependence:
+
+    time        one network that reads the time entry (Algorithm 2's chain of thetas)
+    per_step    separate parameters for each step h (Algorithm 1's pi_t)
+    stationary  the time entry is hidden, for ablation
+
+Parameters are plain pytrees: a tuple of layers {"w": [in, out], "b": [out]}, with a
+leading axis H for `per_step`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ecop.types import Box, Spec
+
+Form = Literal["time", "per_step", "stationary"]
+LOG_2PI = 1.8378770664093453
+
+
+class Gaussian(NamedTuple):
+    """Independent normal distributions over the entries of a Box action."""
+
+    mean: Array  # [..., A]
+    log_std: Array  # [..., A]
+
+    def log_prob(self, action: Array) -> Array:
+        """Log density [...] of `action` [..., A]."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * LOG_2PI, axis=-1)
+
+    def entropy(self) -> Array:
+        """Differential entropy [...]."""
+        return jnp.sum(self.log_std + 0.5 * (LOG_2PI + 1.0), axis=-1)
+
+    def kl(self, other: Gaussian) -> Array:
+        """KL(self || other) [...]."""
+        gap = self.log_std - other.log_std
+        z = (self.mean - other.mean) * jnp.exp(-other.log_std)
+        return jnp.sum(0.5 * (jnp.exp(2.0 * gap) + z**2 - 1.0) - gap, axis=-1)
+
+    def sample(self, noise: Array) -> Array:
+        """Turn standard normal noise [..., A] into an action."""
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def mode(self) -> Array:
+        """The most likely action."""
+        return self.mean
+
+
+class Categorical(NamedTuple):
+    """A distribution over the n actions of a Discrete space."""
+
+    log_probs: Array  # [..., n], normalised
+
+    def log_prob(self, action: Array) -> Array:
+        """Log probability [...] of `action` [...] int."""
+        picked = jnp.take_along_axis(self.log_probs, action[..., None], axis=-1)
+        return picked[..., 0]
+
+    def entropy(self) -> Array:
+        """Entropy [...]."""
+        return -jnp.sum(jnp.exp(self.log_probs) * self.log_probs, axis=-1)
+
+    def kl(self, other: Categorical) -> Array:
+        """KL(self || other) [...]."""
+        gap = self.log_probs - other.log_probs
+        return jnp.sum(jnp.exp(self.log_probs) * gap, axis=-1)
+
+    def sample(self, noise: Array) -> Array:
+        """Turn Gumbel noise [..., n] into an action."""
+        return jnp.argmax(self.log_probs + noise, axis=-1)
+
+    def mode(self) -> Array:
+        """The most likely action."""
+        return jnp.argmax(self.log_probs, axis=-1)
+
+
+Distribution = Gaussian | Categorical
+
+
+def with_time(
+    observation: Float[Array, "*rows O"],
+    h: Int[Array, ""] | Int[Array, " H"],
+    horizon: int,
+) -> Float[Array, "*rows O+1"]:
+    """Append the time, scaled to [-1, 1); `h` belongs to the last axis of rows."""
+    time = 2.0 * h.astype(jnp.float32) / horizon - 1.0
+    column = jnp.broadcast_to(time, observation.shape[:-1])
+    return jnp.concatenate([observation, column[..., None]], axis=-1)
+
+
+def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float) -> tuple[Any, ...]:
+    """Orthogonal weights (gain sqrt 2, the last layer `last_scale`), zero biases."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    scales = [2.0**0.5] * (len(sizes) - 2) + [last_scale]
+    layers = []
+    for k, scale, fan_in, fan_out in zip(
+        keys, scales, sizes[:-1], sizes[1:], strict=True
+    ):
+        w = jax.nn.initializers.orthogonal(scale)(k, (fan_in, fan_out), jnp.float32)
+        layers.append({"w": w, "b": jnp.zeros(fan_out, jnp.float32)})
+    return tuple(layers)
+
+
+def mlp(layers: tuple[Any, ...], x: Float[Array, "B I"]) -> Float[Array, "B out"]:
+    """Tanh layers, the last one linear."""
+    for layer in layers[:-1]:
+        x = jnp.tanh(x @ layer["w"] + layer["b"][None])
+    return x @ layers[-1]["w"] + layers[-1]["b"][None]
+
+
+@dataclass(frozen=True)
+class Network:
+    """An MLP with one of the three forms of time dependence."""
+
+    form: Form
+    inputs: int
+    hidden: tuple[int, ...]
+    outputs: int
+    horizon: int
+    last_scale: float
+
+    def init(self, key: Array) -> Any:
+        """Fresh parameters."""
+        inputs = self.inputs + (self.form == "time")
+        sizes = (inputs, *self.hidden, self.outputs)
+        if self.form == "per_step":
+            keys = jax.random.split(key, self.horizon)
+            return jax.vmap(lambda k: init_mlp(k, sizes, self.last_scale))(keys)
+        return init_mlp(key, sizes, self.last_scale)
+
+    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Array:
+        """Output [N, out] for inputs of one step h."""
+        if self.form == "per_step":
+            params = jax.tree.map(lambda leaf: leaf[h], params)
+        return mlp(params, x if self.form == "time" else x[:, :-1])
+
+    def over(self, params: Any, x: Float[Array, "N K I"]) -> Array:
+        """Output [N, K, out] for K steps; `per_step` parameters are those K steps'."""
+        if self.form == "per_step":
+            return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(params, x[..., :-1])
+        x = x if self.form == "time" else x[..., :-1]
+        rows = mlp(params, x.reshape(-1, x.shape[-1]))
+        return rows.reshape(*x.shape[:-1], self.outputs)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A network with a Gaussian head (Box actions) or a categorical one (Discrete).
+
+    Attributes:
+        spec: the task's spec
+        form: how the policy depends on time
+        hidden: sizes of the hidden layers; () is linear, tabular for one-hot observations
+        std: "shared" learns one log std per action, "predicted" one per state
+        initial_log_std: where the log std starts
+
+    """
+
+    spec: Spec
+    form: Form = "time"
+    hidden: tuple[int, ...] = (32, 32)
+    std: Literal["shared", "predicted"] = "shared"
+    initial_log_std: float = -0.5
+
+    @property
+    def network(self) -> Network:
+        """The MLP behind the head."""
+        action = self.spec.action
+        outputs = action.size if isinstance(action, Box) else action.n
+        if isinstance(action, Box) and self.std == "predicted":
+            outputs *= 2
+        return Network(
+            form=self.form,
+            inputs=self.spec.observation_size,
+            hidden=self.hidden,
+            outputs=outputs,
+            horizon=self.spec.horizon,
+            last_scale=0.01,
+        )
+
+    def init(self, key: Array) -> Any:
+        """Fresh parameters {"mlp": layers, "log_std": [A] or [H, A]}."""
+        params = {"mlp": self.network.init(key)}
+        action = self.spec.action
+        if isinstance(action, Box):
+            steps = (self.spec.horizon,) if self.form == "per_step" else ()
+            shape = (*steps, action.size)
+            params["log_std"] = jnp.full(shape, self.initial_log_std, jnp.float32)
+        return params
+
+    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Distribution:
+        """Action distribution of N episodes at step h."""
+        output = self.network.at(params["mlp"], x, h)
+        if not isinstance(self.spec.action, Box):
+            return Categorical(jax.nn.log_softmax(output))
+        log_std = params["log_std"]
+        log_std = log_std[h] if self.form == "per_step" else log_std
+        return self._gaussian(output, log_std)
+
+    def over(self, params: Any, x: Float[Array, "N K I"]) -> Distribution:
+        """Action distribution over K steps of N episodes."""
+        output = self.network.over(params["mlp"], x)
+        if not isinstance(self.spec.action, Box):
+            return Categorical(jax.nn.log_softmax(output))
+        return self._gaussian(output, params["log_std"])
+
+    def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """Noise [*shape, A] that `sample` turns into actions."""
+        action = self.spec.action
+        if isinstance(action, Box):
+            return jax.random.normal(key, (*shape, action.size), jnp.float32)
+        return jax.random.gumbel(key, (*shape, action.n), jnp.float32)
+
+    def _gaussian(self, output: Array, log_std: Array) -> Gaussian:
+        if self.std == "predicted":
+            output, offset = jnp.split(output, 2, axis=-1)
+            return Gaussian(output, broadcast(log_std, output) + offset)
+        return Gaussian(output, broadcast(log_std, output))
+
+
+def broadcast(array: Array, like: Array) -> Array:
+    """Broadcast `array` to the shape of `like`, trailing axes aligned."""
+    return jnp.broadcast_to(array, like.shape)

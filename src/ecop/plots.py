@@ -1,0 +1,54 @@
+"""Learning curves of a run, read from its metrics alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+REWARD = "#0b6e99"
+COST = "#b3541e"
+
+
+def plot_metrics(
+    metrics: list[dict[str, Any]], cost_names: tuple[str, ...], title: str, file: Path
+) -> None:
+    """Reward and each cost by iteration: mean over seeds, shaded std, dashed limit."""
+    seeds = sorted({line["seed"] for line in metrics})
+    steps = np.array([m["iteration"] for m in metrics if m["seed"] == seeds[0]])
+
+    def curves(name: str) -> np.ndarray:
+        return np.array(
+            [[m[name] for m in metrics if m["seed"] == seed] for seed in seeds]
+        )
+
+    costs = curves("costs")  # [S, K, C]
+    panels = [("episodic reward", curves("reward"), None, REWARD)]
+    for i, name in enumerate(cost_names):
+        label = f"episodic cost: {name}"
+        panels.append((label, costs[..., i], metrics[0]["limits"][i], COST))
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(5.2 * len(panels), 3.8), squeeze=False
+    )
+    count = f"{len(seeds)} seed" + "s" * (len(seeds) > 1)
+    for axis, (label, values, limit, colour) in zip(axes[0], panels, strict=True):
+        mean, std = values.mean(axis=0), values.std(axis=0)
+        axis.plot(steps, mean, color=colour, label=f"mean of {count}")
+        axis.fill_between(
+            steps, mean - std, mean + std, color=colour, alpha=0.2, lw=0, label="± std"
+        )
+        if limit is not None:
+            axis.axhline(limit, color="black", ls="--", lw=1, label=f"limit {limit:g}")
+        axis.set_xlabel("iteration")
+        axis.set_ylabel(label)
+        axis.grid(alpha=0.25)
+        axis.legend(frameon=False)
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(file, dpi=130)
+    plt.close(figure)

@@ -1,0 +1,323 @@
+"""The path of the data, on one screen: `Learner.iteration`, then `Learner.learn`.
+
+collect -> advantages -> algorithm.update -> critics.fit -> record, for one seed.
+`run_seeds` is the only place that knows there are several seeds.
+(The module is not called `train` because `ecop.train` is the function.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from ecop.learning import normaliser
+from ecop.learning.advantages import gae, returns_to_go
+from ecop.learning.critics import Critics
+from ecop.learning.networks import Form, Network, Policy, with_time
+from ecop.rollout import Actor, collect_host, collect_jax
+from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState, UserError
+
+Metrics = dict[str, Array]
+DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train, whatever the task and the algorithm.
+
+    Attributes:
+        seeds: independent runs, each with its own policy
+        first_seed: seeds are first_seed, first_seed + 1, ...
+        iterations: policy updates (the paper's K)
+        episodes: whole episodes per iteration and seed (the paper's N)
+        limits: one limit per cost; "inf" switches a constraint off; default: the task's
+        horizon: steps per episode; default: the task's
+        policy: how policy and critics depend on time
+        hidden: hidden layers of policy and critics
+        std: "shared" by all states, or "predicted" by the policy network
+        initial_log_std: log standard deviation of a fresh Gaussian policy
+        normalise_observations: centre and scale observations by running statistics
+        discount: of rewards and costs in the advantages; 1 is the episodic objective
+        gae_decay: lambda of the advantages; 1 is Monte Carlo
+        critic_learning_rate: Adam's, for the critics
+        critic_steps: gradient steps of the critics per iteration
+        critic_episodes: episodes in each of those steps
+
+    """
+
+    seeds: int = 5
+    first_seed: int = 0
+    iterations: int = 300
+    episodes: int = 20
+    limits: tuple[float, ...] | None = None
+    horizon: int | None = None
+    policy: Form = "time"
+    hidden: tuple[int, ...] = (32, 32)
+    std: Literal["shared", "predicted"] = "shared"
+    initial_log_std: float = -0.5
+    normalise_observations: bool = True
+    discount: float = 1.0
+    gae_decay: float = 0.95
+    critic_learning_rate: float = 1e-3
+    critic_steps: int = 20
+    critic_episodes: int = 5
+
+    def __post_init__(self) -> None:
+        counts = {
+            "seeds": self.seeds,
+            "iterations": self.iterations,
+            "episodes": self.episodes,
+            "horizon": 1 if self.horizon is None else self.horizon,
+            "critic_steps": self.critic_steps,
+            "critic_episodes": self.critic_episodes,
+        }
+        for name, value in counts.items():
+            if value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}.")
+        if min(self.hidden, default=1) < 1:
+            raise UserError(f"hidden layers need at least 1 unit, not {self.hidden}.")
+        if not (0 <= self.gae_decay <= 1 and 0 < self.discount <= 1):
+            raise UserError("gae_decay and discount must lie in [0, 1].")
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A task, an algorithm and a config, tied into pure functions of one seed."""
+
+    env: Any
+    spec: Spec
+    algorithm: Any
+    config: TrainConfig
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy network."""
+        c = self.config
+        return Policy(self.spec, c.policy, c.hidden, c.std, c.initial_log_std)
+
+    @cached_property
+    def critics(self) -> Critics:
+        """The reward critic and one cost critic per enforced constraint."""
+        c = self.config
+        network = Network(
+            # A finite-horizon value depends on time even where the policy does not.
+            form="per_step" if c.policy == "per_step" else "time",
+            inputs=self.spec.observation_size,
+            hidden=c.hidden,
+            outputs=1,
+            horizon=self.spec.horizon,
+            last_scale=1.0,
+        )
+        count = 1 + len(self.spec.enforced)
+        return Critics(
+            network, count, c.critic_learning_rate, c.critic_steps, c.critic_episodes
+        )
+
+    def init(self, seed: Array) -> TrainState:
+        """State of a fresh run of one seed [] uint32."""
+        key, policy_key, critic_key = jax.random.split(jax.random.key(seed), 3)
+        params = self.policy.init(policy_key)
+        return TrainState(
+            key=key,
+            iteration=jnp.zeros((), jnp.int32),
+            policy=params,
+            critics=self.critics.init(critic_key),
+            normaliser=normaliser.init(self.spec.observation_size),
+            algorithm=self.algorithm.init(self.policy, params, self.spec),
+        )
+
+    def keys(self, state: TrainState) -> Array:
+        """The three keys of this iteration: collect, critics, update."""
+        return jax.random.split(jax.random.fold_in(state.key, state.iteration), 3)
+
+    def iteration(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """One iteration on a JAX environment: collect, then learn."""
+        collect = collect_jax(self.env, self.policy, self.config.episodes)
+        actor = Actor(state.policy, state.normaliser)
+        return self.learn(state, collect(actor, self.keys(state)[0]))
+
+    def learn(
+        self, state: TrainState, episodes: Episodes
+    ) -> tuple[TrainState, Metrics]:
+        """Everything after the episodes are in."""
+        _, critic_key, update_key = self.keys(state)
+        batch, target = self.batch(state, episodes)
+        policy, algorithm, info = self.algorithm.update(
+            update_key, self.policy, state.policy, state.algorithm, batch
+        )
+        critics, critic_loss = self.critics.fit(
+            critic_key, state.critics, batch.observation, target, batch.alive
+        )
+        statistics = state.normaliser
+        if self.config.normalise_observations:
+            statistics = normaliser.update(
+                statistics, episodes.observation, episodes.alive
+            )
+        metrics = {
+            "reward": jnp.mean(jnp.sum(episodes.reward, axis=1)),
+            "costs": jnp.mean(jnp.sum(episodes.costs, axis=1), axis=0),
+            "failed": jnp.mean(episodes.failed.astype(jnp.float32)),
+            "critic_loss": critic_loss,
+            **info,
+        }
+        state = TrainState(
+            state.key, state.iteration + 1, policy, critics, statistics, algorithm
+        )
+        return state, metrics
+
+    def batch(self, state: TrainState, episodes: Episodes) -> tuple[Batch, Array]:
+        """The algorithm's batch, and the critics' targets [N, H, 1 + C]."""
+        x = normaliser.apply(state.normaliser, episodes.observation)
+        x = with_time(x, jnp.arange(self.spec.horizon), self.spec.horizon)
+        enforced = list(self.spec.enforced)
+        costs = episodes.costs[..., enforced]
+        signal = jnp.concatenate([episodes.reward[..., None], costs], axis=-1)
+        advantages = gae(
+            signal,
+            self.critics.values(state.critics, x),
+            episodes.alive,
+            discount=self.config.discount,
+            decay=self.config.gae_decay,
+        )
+        limits = jnp.asarray([self.spec.limits[i] for i in enforced], jnp.float32)
+        batch = Batch(
+            observation=x,
+            action=episodes.action,
+            log_prob=episodes.log_prob,
+            alive=episodes.alive,
+            adv=advantages[..., 0],
+            cost_adv=advantages[..., 1:],
+            violation=jnp.mean(jnp.sum(costs, axis=1), axis=0) - limits,
+        )
+        return batch, returns_to_go(signal, self.config.discount)
+
+    @cached_property
+    def advance(self) -> Callable[..., tuple[TrainState, Metrics]]:
+        """Compiled (state, count) -> (state, metrics[DISPATCH]) for one seed.
+
+        The count is an argument of the loop, not a constant of it, so that the same
+        code runs, with the same bits, however the iterations are cut into calls.
+        """
+
+        def advance(state: TrainState, count: Array) -> tuple[TrainState, Metrics]:
+            shapes = jax.eval_shape(self.iteration, state)[1]
+            empty = jax.tree.map(
+                lambda s: jnp.zeros((DISPATCH, *s.shape), s.dtype), shapes
+            )
+
+            def body(i: Array, carry: Any) -> Any:
+                state, record = carry
+                state, metrics = self.iteration(state)
+                return state, jax.tree.map(lambda r, m: r.at[i].set(m), record, metrics)
+
+            return lax.fori_loop(0, count, body, (state, empty))
+
+        return jax.jit(advance)
+
+
+def stack(trees: list[Any]) -> Any:
+    """One tree with a leading seed axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def unstack(tree: Any) -> list[Any]:
+    """The trees of the seeds, without the leading axis."""
+    count = len(jax.tree.leaves(tree)[0])
+    return [jax.tree.map(lambda leaf, s=s: leaf[s], tree) for s in range(count)]
+
+
+class Round(NamedTuple):
+    """A few iterations of every seed."""
+
+    count: int
+    before: list[TrainState]
+    after: list[TrainState]
+    metrics: list[dict[str, np.ndarray]]  # per seed, each entry [count, ...]
+
+
+def init_seeds(learner: Learner) -> list[TrainState]:
+    """Fresh states of all seeds of the config."""
+    init = jax.jit(learner.init)
+    c = learner.config
+    return [
+        init(jnp.uint32(seed)) for seed in range(c.first_seed, c.first_seed + c.seeds)
+    ]
+
+
+def run_seeds(
+    learner: Learner, states: list[TrainState], counts: list[int]
+) -> Iterator[Round]:
+    """Train all seeds, one round per entry of `counts` (at most DISPATCH iterations).
+
+    On the CPU each seed is a call of the same compiled program from a pool of threads,
+    one per core: no seed waits for another and each has the bits it has alone. The next
+    round is under way while the caller handles this one. On an accelerator the seeds
+    are one vmapped program.
+    """
+    if isinstance(learner.env, HostEnv):
+        yield from _host_rounds(learner, states, counts)
+    elif jax.default_backend() == "cpu":
+        yield from _threaded_rounds(learner, states, counts)
+    else:
+        advance = jax.jit(jax.vmap(learner.advance, in_axes=(0, None)))
+        for count in counts:
+            after, metrics = advance(stack(states), jnp.int32(count))
+            after = unstack(after)
+            yield Round(
+                count, states, after, [_first(m, count) for m in unstack(metrics)]
+            )
+            states = after
+
+
+def _threaded_rounds(
+    learner: Learner, states: list[TrainState], counts: list[int]
+) -> Iterator[Round]:
+    def work(previous: Future | TrainState, count: int) -> tuple[TrainState, Metrics]:
+        state = previous if isinstance(previous, TrainState) else previous.result()[0]
+        return jax.block_until_ready(learner.advance(state, jnp.int32(count)))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ahead: deque[list[Future]] = deque()
+        last: list[Any] = list(states)
+        for i, count in enumerate(counts):
+            while len(ahead) < 2 and i + len(ahead) < len(counts):
+                last = [pool.submit(work, s, counts[i + len(ahead)]) for s in last]
+                ahead.append(last)
+            done = [future.result() for future in ahead.popleft()]
+            after = [state for state, _ in done]
+            yield Round(count, states, after, [_first(m, count) for _, m in done])
+            states = after
+
+
+def _host_rounds(
+    learner: Learner, states: list[TrainState], counts: list[int]
+) -> Iterator[Round]:
+    collect = collect_host(learner.env, learner.policy, learner.config.episodes)
+    learn = jax.jit(learner.learn)
+    keys = jax.jit(learner.keys)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for count in counts:
+            before, rows = states, []
+            for _ in range(count):
+                actors = stack([Actor(s.policy, s.normaliser) for s in states])
+                batch = collect(actors, stack([keys(s)[0] for s in states]))
+                done = list(pool.map(learn, states, unstack(batch)))
+                states = [state for state, _ in done]
+                rows.append([metrics for _, metrics in done])
+            metrics = [stack(list(seed)) for seed in zip(*rows, strict=True)]
+            yield Round(count, before, states, [_first(m, count) for m in metrics])
+
+
+def _first(metrics: Metrics, count: int) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value)[:count] for name, value in metrics.items()}
