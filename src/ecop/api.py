@@ -305,7 +305,7 @@ def stop_requests() -> Iterator[threading.Event]:
 
 def configure_jax() -> None:
     """Keep compiled programs in the user's cache folder, unless JAX has one set."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(home) / "ecop" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(folder))

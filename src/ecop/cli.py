@@ -113,7 +113,7 @@ def train_command(argv: list[str]) -> int:
 
     def options(
         train: Annotated[TrainConfig, tyro.conf.arg(name="")],
-        algorithm: Annotated[kind, tyro.conf.arg(name="")],
+        algorithm: Annotated[kind, tyro.conf.arg(name="")],  # pyright: ignore
         out: Path | None = None,
     ) -> tuple[TrainConfig, Any, Path | None]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.

@@ -58,7 +58,8 @@ def animate(
         pen = ImageDraw.Draw(frame)
         robot(pen, at(*pose[h, :2]), float(pose[h, 2]))
         text = (
-            f"{title}   step {h + 1}/{len(pose)}   reward {reward[: h + 1].sum():.1f}   "
+            f"{title}   step {h + 1}/{len(pose)}   "
+            f"reward {reward[: h + 1].sum():.1f}   "
             f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
         )
         pen.text((10 * SMOOTH, 8 * SMOOTH), text, fill=ROBOT, font=font)

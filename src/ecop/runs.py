@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
@@ -334,7 +335,7 @@ def from_arrays(arrays: dict[str, np.ndarray], template: Any) -> Any:
         raise ValueError("it holds other arrays than this run's config asks for.")
     values = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
-        value = jax.numpy.asarray(arrays[name])
+        value = jnp.asarray(arrays[name])
         if is_key(leaf):
             value = jax.random.wrap_key_data(value)
         if value.shape != leaf.shape or value.dtype != leaf.dtype:
@@ -345,7 +346,7 @@ def from_arrays(arrays: dict[str, np.ndarray], template: Any) -> Any:
 
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is a key of JAX's generator."""
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def save_episodes(path: Path, name: str, episodes: Episodes) -> Path:

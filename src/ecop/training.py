@@ -53,7 +53,6 @@ class TrainConfig:
         critic_learning_rate: Adam's, for the critics
         critic_steps: gradient steps of the critics per iteration
         critic_episodes: episodes in each of those steps
-
     """
 
     seeds: int = 5

@@ -38,6 +38,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ecop.learning.critics import episode_draws
+from ecop.learning.descent import descend
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
 from ecop.types import Batch, Spec, UserError
@@ -71,7 +72,6 @@ class ECOP:
         clip: the ratio is clipped to 1 +- this
         optimiser: "adam" or "sgd"
         learning_rate: of the policy
-
     """
 
     beta: float | Literal["auto"] = 10.0
@@ -174,7 +174,7 @@ class ECOP:
         if self.units == "paper":
             return batch, scale
         divisor = jnp.where(scale > 0.0, scale, 1.0)
-        mean, std = moments(batch.adv[..., None], batch.alive)
+        (mean,), (std,) = moments(batch.adv[..., None], batch.alive)
         adv = batch.alive * (batch.adv - mean) / jnp.where(std > 0.0, std, 1.0)
         horizon = batch.alive.shape[1]
         batch = batch._replace(
@@ -232,9 +232,8 @@ class ECOP:
                     return loss + damped_penalty(psi, multiplier, beta, self.penalty)
 
                 loss, gradient = jax.value_and_grad(objective)(params)
-                updates, optimiser = self._optimiser.update(gradient, optimiser)
-                params = optax.apply_updates(params, updates)
-                return (params, optimiser), (loss, optax.global_norm(gradient))
+                carry = descend(self._optimiser, gradient, params, optimiser)
+                return carry, (loss, optax.tree.norm(gradient))
 
             x = (jnp.asarray(starts[group]), multiplier[group], pick(draws, group))
             carry, trace = lax.scan(step, carry, x, reverse=True)
@@ -260,7 +259,11 @@ class ECOP:
         steps = multiplier.shape[0]
         blocks = Batch(
             *(
-                jnp.moveaxis(leaf.reshape(episodes, steps, -1, *leaf.shape[2:]), 1, 0)
+                jnp.moveaxis(
+                    leaf.reshape(episodes, steps, horizon // steps, *leaf.shape[2:]),
+                    1,
+                    0,
+                )
                 for leaf in batch[:-1]
             ),
             violation=jnp.broadcast_to(
@@ -280,11 +283,10 @@ class ECOP:
                 return loss + damped_penalty(psi, multiplier, beta, self.penalty)
 
             loss, gradient = jax.value_and_grad(objective)(params)
-            updates, optimiser = self._optimiser.update(gradient, optimiser)
-            params = optax.apply_updates(params, updates)
+            params, optimiser = descend(self._optimiser, gradient, params, optimiser)
             done = policy.over(params, block.observation)
             _, cost_loss = self._terms(done, block, late, horizon)
-            trace = (loss, optax.global_norm(gradient))
+            trace = (loss, optax.tree.norm(gradient))
             return later + cost_loss, ((params, optimiser), trace)
 
         draws = self._draws(key, episodes, steps)

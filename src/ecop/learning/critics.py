@@ -15,6 +15,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
+from ecop.learning.descent import descend
 from ecop.learning.networks import Network
 from ecop.learning.surrogates import moments
 
@@ -40,7 +41,6 @@ class Critics:
         learning_rate: Adam's
         steps: gradient steps per fit
         episodes_per_step: episodes in each gradient step
-
     """
 
     network: Network
@@ -96,8 +96,7 @@ class Critics:
         def step(carry: Any, rows: Array) -> tuple[Any, Array]:
             params, optimiser = carry
             value, gradient = jax.value_and_grad(loss)(params, rows)
-            updates, optimiser = adam.update(gradient, optimiser)
-            return (optax.apply_updates(params, updates), optimiser), value
+            return descend(adam, gradient, params, optimiser), value
 
         rows = episode_draws(key, x.shape[0], self.steps, self.episodes_per_step)
         carry = (state.params, state.optimiser)

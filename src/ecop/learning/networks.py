@@ -41,8 +41,8 @@ class Gaussian(NamedTuple):
         """Differential entropy [...]."""
         return jnp.sum(self.log_std + 0.5 * (LOG_2PI + 1.0), axis=-1)
 
-    def kl(self, other: Gaussian) -> Array:
-        """KL(self || other) [...]."""
+    def kl(self, other: Any) -> Array:
+        """KL(self || other) [...], `other` being of the same kind."""
         gap = self.log_std - other.log_std
         z = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return jnp.sum(0.5 * (jnp.exp(2.0 * gap) + z**2 - 1.0) - gap, axis=-1)
@@ -70,8 +70,8 @@ class Categorical(NamedTuple):
         """Entropy [...]."""
         return -jnp.sum(jnp.exp(self.log_probs) * self.log_probs, axis=-1)
 
-    def kl(self, other: Categorical) -> Array:
-        """KL(self || other) [...]."""
+    def kl(self, other: Any) -> Array:
+        """KL(self || other) [...], `other` being of the same kind."""
         gap = self.log_probs - other.log_probs
         return jnp.sum(jnp.exp(self.log_probs) * gap, axis=-1)
 
@@ -160,10 +160,9 @@ class Policy:
     Attributes:
         spec: the task's spec
         form: how the policy depends on time
-        hidden: sizes of the hidden layers; () is linear, tabular for one-hot observations
+        hidden: sizes of the hidden layers; () is linear (a table, if one-hot)
         std: "shared" learns one log std per action, "predicted" one per state
         initial_log_std: where the log std starts
-
     """
 
     spec: Spec

@@ -1,0 +1,345 @@
+"""e-COP's formulas and its backward pass against literal, slow versions."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ecop.algorithms.ecop import ECOP, State, adapt_beta, damped_penalty
+from ecop.learning.descent import descend
+from ecop.learning.networks import Policy, with_time
+from ecop.types import Batch, Box, Constraint, Discrete, Spec, UserError
+
+N, H, O = 4, 6, 3
+
+
+def spec(count=2, action=None):
+    constraints = tuple(Constraint(f"c{i}", 1.0) for i in range(count))
+    return Spec(O, action or Box(2), H, constraints)
+
+
+def random_batch(policy, params, count=2, seed=0, dead=True):
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(N, H, O)), jnp.float32)
+    x = with_time(x, jnp.arange(H), H)
+    distribution = policy.over(params, x)
+    noise = policy.noise(jax.random.key(seed), (N, H))
+    action = distribution.sample(noise)
+    alive = np.ones((N, H), np.float32)
+    if dead:
+        alive[1, 4:] = 0.0
+    return Batch(
+        observation=x,
+        action=action,
+        log_prob=distribution.log_prob(action),
+        alive=jnp.asarray(alive),
+        adv=jnp.asarray(rng.normal(size=(N, H)) * alive, jnp.float32),
+        cost_adv=jnp.asarray(rng.normal(size=(N, H, count)), jnp.float32)
+        * alive[..., None],
+        violation=jnp.asarray(rng.normal(size=count), jnp.float32),
+    )
+
+
+def setup(algorithm, form="time", count=2, action=None, **kwargs):
+    s = spec(count, action)
+    policy = Policy(s, form, (5,), **kwargs)
+    params = policy.init(jax.random.key(1))
+    state = algorithm.init(policy, params, s)
+    return policy, params, state, random_batch(policy, params, count)
+
+
+# Formulas
+
+
+@pytest.mark.parametrize("form", ["paper", "augmented"])
+def test_penalty(form):
+    psi, multiplier, beta = [0.3, -0.4, -0.05], [0.5, 0.2, 1.0], 4.0
+    slow = 0.0
+    for p, m in zip(psi, multiplier, strict=True):
+        slow += beta / 2 * (max(0, p + m / beta) ** 2 - (m / beta) ** 2)
+        slow += m * max(0, p) if form == "paper" else 0
+    ours = damped_penalty(
+        jnp.array(psi), jnp.array(multiplier), jnp.float32(beta), form
+    )
+    assert float(ours) == pytest.approx(slow, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("violation", "multiplier", "grows"),
+    [
+        ([0.5], [[0.1], [0.2]], True),
+        ([-0.5], [[0.1], [0.2]], False),
+        ([-0.5], [[0.0], [0.0]], False),  # both sides 0: erratum 3
+        ([0.0], [[0.0], [0.0]], False),
+        ([0.05], [[0.9], [0.9]], False),  # within the multiplier's own threshold
+    ],
+)
+def test_adaptive_beta(violation, multiplier, grows):
+    beta = jnp.float32(5.0)
+    ours = adapt_beta(beta, jnp.array(multiplier), jnp.array(violation), 2.0, 50.0)
+    assert float(ours) == (10.0 if grows else 5.0)
+    capped = adapt_beta(beta, jnp.array(multiplier), jnp.array(violation), 2.0, 7.0)
+    assert float(capped) == (7.0 if grows else 5.0)
+
+
+def test_multipliers_follow_the_violation():
+    algorithm = ECOP(beta=3.0, units="paper", backward_steps=2)
+    policy, params, state, batch = setup(algorithm)
+    state = state._replace(multiplier=jnp.array([[0.5, 0.5], [0.0, 2.0]]))
+    run = jax.jit(algorithm.update, static_argnums=1)
+    _, new, _ = run(jax.random.key(0), policy, params, state, batch)
+    slow = np.maximum(
+        0, np.asarray(state.multiplier) + 3.0 * np.asarray(batch.violation)
+    )
+    np.testing.assert_allclose(new.multiplier, slow, rtol=1e-5)
+
+
+# The backward pass, written down as in Algorithm 2
+
+
+@partial(jax.jit, static_argnums=(0, 1, 4))
+def literal_loss(algorithm, policy, params, batch, start, multiplier, beta):
+    """The final loss (8) at t = start, term by term, on a batch in its units."""
+    share = H if algorithm.units == "dimensionless" else 1
+    after = policy.over(params, batch.observation).log_prob(batch.action)
+
+    def suffix_sum(bound, advantage):
+        r = jnp.exp(after - batch.log_prob)
+        clipped = jnp.clip(r, 1 - algorithm.clip, 1 + algorithm.clip)
+        term = bound(r * advantage, clipped * advantage) * batch.alive
+        return sum(jnp.mean(term[:, h]) for h in range(start, H)) / share
+
+    total = -suffix_sum(jnp.minimum, batch.adv)
+    for i in range(batch.violation.shape[0]):
+        psi = suffix_sum(jnp.maximum, batch.cost_adv[..., i]) + batch.violation[i]
+        m = multiplier[i]
+        total += beta / 2 * (jnp.maximum(0.0, psi + m / beta) ** 2 - (m / beta) ** 2)
+        if algorithm.penalty == "paper":
+            total += m * jnp.maximum(0.0, psi)
+    return total
+
+
+def in_units(algorithm, batch):
+    """The batch in dimensionless units, on the first iteration, by NumPy."""
+    if algorithm.units == "paper":
+        return batch
+    living = np.asarray(batch.alive) > 0
+    adv = np.asarray(batch.adv)
+    adv = (adv - adv[living].mean()) / adv[living].std()
+    scale = np.asarray(batch.cost_adv)[living].std(axis=0)
+    return batch._replace(
+        adv=jnp.asarray(adv * living, jnp.float32),
+        cost_adv=batch.cost_adv / jnp.asarray(scale)[None, None],
+        violation=batch.violation / jnp.asarray(scale * H),
+    )
+
+
+@pytest.mark.parametrize(
+    ("units", "penalty", "steps", "optimiser"),
+    [
+        ("dimensionless", "augmented", 0, "sgd"),
+        ("dimensionless", "paper", 5, "adam"),
+        ("paper", "augmented", 1, "adam"),
+        ("paper", "paper", 0, "sgd"),
+    ],
+)
+def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
+    algorithm = ECOP(
+        beta=2.0,
+        units=units,
+        penalty=penalty,
+        backward_steps=steps,
+        optimiser=optimiser,
+        learning_rate=0.05,
+    )
+    policy, params, state, batch = setup(algorithm)
+    count = steps or H
+    state = state._replace(
+        multiplier=jnp.linspace(0.0, 1.0, count * 2).reshape(count, 2)
+    )
+    new, _, _ = jax.jit(algorithm.update, static_argnums=1)(
+        jax.random.key(0), policy, params, state, batch
+    )
+    scaled = in_units(algorithm, batch)
+    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * scaled.violation[None])
+    make = {"sgd": optax.sgd, "adam": optax.adam}[optimiser](0.05)
+    slow, optimiser_state = params, make.init(params)
+    starts = np.round(np.arange(count) * H / count).astype(int)
+    for t in reversed(range(count)):
+        gradient = jax.grad(
+            lambda p, t=t: literal_loss(
+                algorithm,
+                policy,
+                p,
+                scaled,
+                int(starts[t]),
+                multiplier[t],
+                jnp.float32(2.0),
+            )
+        )(slow)
+        slow, optimiser_state = descend(make, gradient, slow, optimiser_state)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), new, slow
+    )
+
+
+def test_per_step_pass_changes_each_block_given_the_later_ones():
+    algorithm = ECOP(
+        beta=2.0, backward_steps=3, optimiser="sgd", learning_rate=0.5, units="paper"
+    )
+    policy, params, state, batch = setup(algorithm, form="per_step")
+    state = state._replace(multiplier=jnp.full((3, 2), 0.3))
+    run = jax.jit(algorithm.update, static_argnums=1)
+    new, _, _ = run(jax.random.key(0), policy, params, state, batch)
+    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * batch.violation[None])
+    slow = params
+    for t in (2, 1, 0):
+        gradient = jax.grad(
+            lambda p, t=t: literal_loss(
+                algorithm, policy, p, batch, 2 * t, multiplier[t], jnp.float32(2.0)
+            )
+        )(slow)
+        own = np.zeros(H, bool)
+        own[2 * t : 2 * t + 2] = True
+        slow = jax.tree.map(
+            lambda p, g, own=own: (
+                p - 0.5 * g * own.reshape(-1, *[1] * (p.ndim - 1)).astype(np.float32)
+            ),
+            slow,
+            gradient,
+        )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), new, slow
+    )
+
+
+# Properties
+
+
+def update(algorithm, batch, seed=0, **kwargs):
+    policy, params, state, _ = setup(algorithm, **kwargs)
+    run = jax.jit(algorithm.update, static_argnums=1)
+    for i in range(2):  # the second iteration uses the running scale
+        params, state, info = run(
+            jax.random.key(seed + i), policy, params, state, batch
+        )
+    return params, state, info
+
+
+def same(a, b, **tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+@pytest.mark.parametrize("form", ["time", "per_step"])
+def test_scaling_the_reward_changes_nothing(form):
+    algorithm = ECOP(backward_steps=3)
+    _, _, _, batch = setup(algorithm, form=form)
+    one = update(algorithm, batch, form=form)
+    two = update(algorithm, batch._replace(adv=37.0 * batch.adv), form=form)
+    same(one, two, rtol=1e-3, atol=1e-5)
+
+
+def test_scaling_a_cost_with_its_limit_changes_nothing():
+    algorithm = ECOP(backward_steps=3)
+    _, _, _, batch = setup(algorithm)
+    factor = jnp.array([37.0, 0.1])
+    scaled = batch._replace(
+        cost_adv=batch.cost_adv * factor[None, None],
+        violation=batch.violation * factor,
+    )
+    one, two = update(algorithm, batch), update(algorithm, scaled)
+    same(one[0], two[0], rtol=1e-3, atol=1e-5)
+    same(one[1].multiplier, two[1].multiplier, rtol=1e-3, atol=1e-6)
+    literal = ECOP(backward_steps=3, units="paper")
+    one, two = update(literal, batch), update(literal, scaled)
+    with pytest.raises(AssertionError):
+        same(one[0], two[0], rtol=1e-3, atol=1e-5)
+
+
+def test_dead_steps_have_no_effect():
+    algorithm = ECOP(backward_steps=3)
+    _, _, _, batch = setup(algorithm)
+    dead = batch.alive == 0.0
+    changed = batch._replace(
+        observation=jnp.where(dead[..., None], 7.0, batch.observation),
+        action=jnp.where(dead[..., None], 3.0, batch.action),
+    )
+    same(update(algorithm, batch), update(algorithm, changed), rtol=1e-5, atol=1e-6)
+
+
+KNOBS = {
+    "beta": 3.0,
+    "beta_growth": 1.5,
+    "penalty": "paper",
+    "units": "paper",
+    "backward_steps": 2,
+    "episodes_per_step": 2,
+    "passes": 2,
+    "clip": 0.01,
+    "optimiser": "sgd",
+    "learning_rate": 0.02,
+}
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(ECOP)])
+def test_every_option_is_alive(name):
+    base = ECOP(backward_steps=3, learning_rate=0.05, beta=2.0)
+    if name == "beta_max":
+        base = dataclasses.replace(base, beta_growth=2.0)
+        other = dataclasses.replace(base, beta_max=3.0)
+    else:
+        other = dataclasses.replace(base, **{name: KNOBS[name]})
+    _, _, _, batch = setup(base)
+    batch = batch._replace(violation=jnp.array([3.0, 2.0]))
+    one, two = update(base, batch)[0], update(other, batch)[0]
+    gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), one, two)
+    assert max(jax.tree.leaves(gaps)) > 1e-6
+
+
+@pytest.mark.parametrize("form", ["time", "per_step", "stationary"])
+@pytest.mark.parametrize("action", [Box(2), Discrete(3)])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_contract(form, action, count):
+    algorithm = ECOP(backward_steps=3, episodes_per_step=2)
+    policy, params, state, batch = setup(algorithm, form, count, action)
+    run = jax.jit(algorithm.update, static_argnums=1)
+    new, after, info = run(jax.random.key(0), policy, params, state, batch)
+    again = run(jax.random.key(0), policy, params, state, batch)
+    jax.tree.map(np.testing.assert_array_equal, (new, after, info), again)
+    for before_leaf, after_leaf in zip(
+        jax.tree.leaves((params, state)), jax.tree.leaves((new, after)), strict=True
+    ):
+        assert before_leaf.shape == after_leaf.shape
+        assert before_leaf.dtype == after_leaf.dtype
+        assert np.isfinite(after_leaf).all()
+    assert all(np.isfinite(value).all() for value in info.values())
+    assert info["multipliers"].shape == (count,)
+
+
+def test_predicted_std():
+    algorithm = ECOP(backward_steps=2, learning_rate=0.05)
+    policy, params, _, batch = setup(algorithm, std="predicted")
+    new, _, _ = update(algorithm, batch, std="predicted")
+    before = policy.over(params, batch.observation).log_std
+    after = policy.over(new, batch.observation).log_std
+    assert float(jnp.std(after - before, axis=(0, 1)).max()) > 1e-3
+
+
+def test_bad_options():
+    for options in (
+        {"beta": 0.0},
+        {"beta": float("nan")},
+        {"beta_growth": 0.5},
+        {"passes": 0},
+        {"backward_steps": -1},
+        {"clip": 0.0},
+    ):
+        with pytest.raises(UserError):
+            ECOP(**options)
+    with pytest.raises(UserError, match="multiple of backward_steps"):
+        setup(ECOP(backward_steps=4), form="per_step")
+    assert isinstance(setup(ECOP())[2], State)

@@ -1,0 +1,145 @@
+"""Each formula against a slow, obvious version."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ecop.learning import normaliser
+from ecop.learning.advantages import gae, returns_to_go
+from ecop.learning.critics import episode_draws
+from ecop.learning.networks import Categorical, Gaussian
+from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
+
+N, H, C = 3, 5, 2
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def floats(rng, *shape):
+    return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+def test_returns_to_go(rng):
+    x = floats(rng, N, H, C)
+    slow = np.zeros((N, H, C))
+    for h in range(H):
+        for g in range(h, H):
+            slow[:, h] += 0.9 ** (g - h) * np.asarray(x)[:, g]
+    np.testing.assert_allclose(returns_to_go(x, 0.9), slow, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("discount", "decay"), [(1.0, 0.9), (0.95, 0.8), (1.0, 0.0)])
+def test_gae_with_a_failed_episode(rng, discount, decay):
+    signal, value = floats(rng, N, H, C), floats(rng, N, H, C)
+    alive = np.ones((N, H), np.float32)
+    alive[1, 3:] = 0.0  # failed in step 2
+    signal = signal * alive[..., None]
+    slow = np.zeros((N, H, C))
+    for n in range(N):
+        running = np.zeros(C)
+        last = int(alive[n].sum()) - 1
+        for h in range(last, -1, -1):
+            after = np.asarray(value)[n, h + 1] if h < last else np.zeros(C)
+            delta = np.asarray(signal)[n, h] + discount * after
+            delta -= np.asarray(value)[n, h]
+            running = delta + discount * decay * running
+            slow[n, h] = running
+    ours = gae(signal, value, jnp.asarray(alive), discount=discount, decay=decay)
+    np.testing.assert_allclose(ours, slow, rtol=1e-4, atol=1e-5)
+
+
+def test_gae_without_decay_is_return_minus_value(rng):
+    signal, value = floats(rng, N, H, C), floats(rng, N, H, C)
+    ours = gae(signal, value, jnp.ones((N, H)), decay=1.0)
+    np.testing.assert_allclose(
+        ours, returns_to_go(signal) - value, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_surrogates(rng):
+    new, old, adv = (floats(rng, N, H) for _ in range(3))
+    cost_adv = floats(rng, N, H, C)
+    r = ratio(new, old)
+    np.testing.assert_allclose(r, np.exp(np.asarray(new) - np.asarray(old)), rtol=1e-5)
+    gain, cost = clipped_gain(r, adv, 0.2), clipped_cost(r, cost_adv, 0.2)
+    for n in range(N):
+        for h in range(H):
+            q = float(r[n, h])
+            bounded = min(max(q, 0.8), 1.2)
+            a = float(adv[n, h])
+            assert gain[n, h] == pytest.approx(min(q * a, bounded * a), rel=1e-5)
+            for i in range(C):
+                a = float(cost_adv[n, h, i])
+                assert cost[n, h, i] == pytest.approx(max(q * a, bounded * a), rel=1e-5)
+
+
+def test_moments_ignore_dead_steps(rng):
+    x = np.array(floats(rng, N, H, C))
+    alive = np.ones((N, H), np.float32)
+    alive[0, 2:] = 0.0
+    x[0, 2:] = 1e6
+    mean, std = moments(jnp.asarray(x), jnp.asarray(alive))
+    living = x[alive > 0]
+    np.testing.assert_allclose(mean, living.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(std, living.std(axis=0), rtol=1e-4)
+
+
+def test_gaussian(rng):
+    mean, log_std, action = (floats(rng, N, 2) for _ in range(3))
+    ours = Gaussian(mean, log_std)
+    slow = stats.norm(np.asarray(mean), np.exp(np.asarray(log_std)))
+    np.testing.assert_allclose(
+        ours.log_prob(action), slow.logpdf(np.asarray(action)).sum(axis=1), rtol=1e-4
+    )
+    np.testing.assert_allclose(ours.entropy(), slow.entropy().sum(axis=1), rtol=1e-4)
+    other = Gaussian(floats(rng, N, 2), floats(rng, N, 2))
+    noise = floats(rng, 200_000, N, 2)
+    draws = jax.vmap(ours.sample)(noise)
+    sampled = jax.vmap(lambda a: ours.log_prob(a) - other.log_prob(a))(draws)
+    np.testing.assert_allclose(ours.kl(other), sampled.mean(axis=0), rtol=0.05)
+
+
+def test_categorical(rng):
+    log_probs = jax.nn.log_softmax(floats(rng, N, 4))
+    ours, other = (
+        Categorical(log_probs),
+        Categorical(jax.nn.log_softmax(floats(rng, N, 4))),
+    )
+    p, q = np.exp(np.asarray(log_probs)), np.exp(np.asarray(other.log_probs))
+    np.testing.assert_allclose(ours.entropy(), stats.entropy(p, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(ours.kl(other), stats.entropy(p, q, axis=1), rtol=1e-4)
+    action = jnp.array([0, 3, 1])
+    np.testing.assert_allclose(
+        ours.log_prob(action), np.log(p[np.arange(N), np.asarray(action)]), rtol=1e-5
+    )
+    noise = jax.random.gumbel(jax.random.key(0), (50_000, N, 4), jnp.float32)
+    draws = np.asarray(jax.vmap(ours.sample)(noise))
+    frequency = (draws[..., None] == np.arange(4)).mean(axis=0)
+    np.testing.assert_allclose(frequency, p, atol=0.01)
+
+
+def test_normaliser_merges_batches_and_skips_dead_steps(rng):
+    state = normaliser.init(2)
+    seen = []
+    for _ in range(3):
+        x = np.array(5.0 + 3.0 * floats(rng, N, H, 2))
+        alive = (rng.random((N, H)) < 0.7).astype(np.float32)
+        state = normaliser.update(state, jnp.asarray(x), jnp.asarray(alive))
+        seen.append(x[alive > 0])
+    seen = np.concatenate(seen)
+    np.testing.assert_allclose(state.mean, seen.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(state.square / state.count, seen.var(axis=0), rtol=1e-3)
+    z = normaliser.apply(state, jnp.asarray(seen))
+    np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=1e-3)
+
+
+def test_episode_draws_use_every_episode_equally():
+    draws = episode_draws(jax.random.key(0), 6, 9, 4)
+    assert draws.shape == (9, 4)
+    assert (np.bincount(np.asarray(draws).reshape(-1)) == 6).all()

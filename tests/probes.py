@@ -1,0 +1,125 @@
+"""Tiny tasks with known answers, and a NumPy twin of one of them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ecop.types import Box, Constraint, Discrete, HostStep, Spec, Step
+
+
+class Spend:
+    """Each step spends an amount a in [0, 1]: reward w_h * a, cost a.
+
+    With increasing weights w_h the best policy spends its budget in the last steps
+    only, so the optimum depends on time. With limit d (an integer) its value is the sum
+    of the d largest weights.
+    """
+
+    def __init__(self, *, horizon: int = 6, limit: float = 2.0) -> None:
+        self.spec = Spec(1, Box(1), horizon, (Constraint("spent", limit),))
+
+    def weight(self, h):
+        return (1.0 + h) / self.spec.horizon
+
+    def reset(self, key):
+        del key
+        return jnp.zeros((), jnp.int32), jnp.zeros(1, jnp.float32)
+
+    def step(self, key, state, action):
+        del key
+        amount = jnp.clip(0.5 + 0.5 * action[0], 0.0, 1.0)
+        reward = self.weight(state.astype(jnp.float32)) * amount
+        return Step(
+            state + 1,
+            jnp.zeros(1, jnp.float32),
+            reward,
+            amount[None],
+            jnp.zeros((), bool),
+        )
+
+    def optimum(self, limit: float) -> float:
+        weights = np.sort([self.weight(h) for h in range(self.spec.horizon)])[::-1]
+        whole = int(limit)
+        return float(weights[:whole].sum() + (limit - whole) * weights[whole])
+
+
+class Walk:
+    """A random walk that fails beyond +-2; two costs; Box actions."""
+
+    def __init__(self, *, horizon: int = 8) -> None:
+        constraints = (Constraint("right", 1.0), Constraint("left", 2.0))
+        self.spec = Spec(2, Box(1), horizon, constraints)
+
+    def reset(self, key):
+        x = jax.random.uniform(key, (), jnp.float32, -1.0, 1.0)
+        return (x, jnp.zeros((), jnp.float32)), self.observe(x, jnp.float32(0.0))
+
+    @staticmethod
+    def observe(x, v):
+        return jnp.stack([x, v])
+
+    def step(self, key, state, action):
+        del key
+        x, v = state
+        v = 0.5 * v + 0.5 * jnp.clip(action[0], -1.0, 1.0)
+        x = x + v
+        costs = jnp.stack([x > 0.5, x < -0.5]).astype(jnp.float32)
+        return Step((x, v), self.observe(x, v), x, costs, jnp.abs(x) > 2.0)
+
+
+class NumpyWalk:
+    """The twin of `Walk`, stepped from Python in batches."""
+
+    def __init__(self, *, horizon: int = 8) -> None:
+        self.spec = Walk(horizon=horizon).spec
+
+    def reset(self, seeds):
+        keys = [jax.random.split(jax.random.key(s))[0] for s in seeds]
+        self.x = np.array(
+            [jax.random.uniform(k, (), jnp.float32, -1.0, 1.0) for k in keys]
+        )
+        self.v = np.zeros_like(self.x)
+        return np.stack([self.x, self.v], axis=1)
+
+    def step(self, actions):
+        half = np.float32(0.5)
+        self.v = half * self.v + half * np.clip(actions[:, 0], -1, 1)
+        self.x = self.x + self.v
+        costs = np.stack([self.x > half, self.x < -half], axis=1)
+        return HostStep(
+            np.stack([self.x, self.v], axis=1),
+            self.x,
+            costs.astype(np.float32),
+            np.abs(self.x) > 2,
+        )
+
+    def close(self):
+        pass
+
+
+class Coin:
+    """A discrete task: action 1 earns 1 and costs 1, action 0 does neither."""
+
+    def __init__(self, *, horizon: int = 4) -> None:
+        self.spec = Spec(1, Discrete(2), horizon, (Constraint("ones", 1.0),))
+
+    def reset(self, key):
+        del key
+        return jnp.zeros((), jnp.int32), jnp.ones(1, jnp.float32)
+
+    def step(self, key, state, action):
+        del key
+        gain = action.astype(jnp.float32)
+        return Step(
+            state, jnp.ones(1, jnp.float32), gain, gain[None], jnp.zeros((), bool)
+        )
+
+
+class Poison(Spend):
+    """`Spend` whose reward becomes NaN once the policy spends freely."""
+
+    def step(self, key, state, action):
+        out = super().step(key, state, action)
+        return out._replace(reward=jnp.where(action[0] > 1.5, jnp.nan, out.reward))
