@@ -14,17 +14,17 @@ from ecop.learning.descent import descend
 from ecop.learning.networks import Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, Spec, UserError
 
-N, H, O = 4, 6, 3
+N, H, SIZE = 4, 6, 3
 
 
 def spec(count=2, action=None):
     constraints = tuple(Constraint(f"c{i}", 1.0) for i in range(count))
-    return Spec(O, action or Box(2), H, constraints)
+    return Spec(SIZE, action or Box(2), H, constraints)
 
 
 def random_batch(policy, params, count=2, seed=0, dead=True):
     rng = np.random.default_rng(seed)
-    x = jnp.asarray(rng.normal(size=(N, H, O)), jnp.float32)
+    x = jnp.asarray(rng.normal(size=(N, H, SIZE)), jnp.float32)
     x = with_time(x, jnp.arange(H), H)
     distribution = policy.over(params, x)
     noise = policy.noise(jax.random.key(seed), (N, H))

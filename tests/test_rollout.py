@@ -1,0 +1,77 @@
+"""The seam: JAX and host environments give the same whole episodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from probes import Coin, NumpyWalk, Walk
+
+from ecop.learning import normaliser
+from ecop.learning.networks import Policy
+from ecop.rollout import Actor, collector
+from ecop.training import stack
+
+
+def actors(policy, seeds):
+    return stack(
+        [
+            Actor(
+                policy.init(jax.random.key(s)),
+                normaliser.init(policy.spec.observation_size),
+            )
+            for s in seeds
+        ]
+    )
+
+
+def keys(seeds):
+    return stack([jax.random.key(100 + s) for s in seeds])
+
+
+def test_a_numpy_twin_gives_the_same_episodes():
+    policy = Policy(Walk().spec, initial_log_std=0.5)
+    ours = collector(Walk(), policy, 16)(actors(policy, [0, 1]), keys([0, 1]))
+    twin = collector(NumpyWalk(), policy, 16)(actors(policy, [0, 1]), keys([0, 1]))
+    assert ours.observation.shape == (2, 16, 8, 2)
+    assert bool(ours.failed.any())
+    assert not bool(ours.failed.all())
+    for name, a, b in zip(ours._fields, ours, twin, strict=True):
+        assert a.shape == b.shape, name
+        if name == "log_prob":
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        elif name not in ("observation", "action"):  # after a failure these differ
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    living = np.asarray(ours.alive) > 0
+    np.testing.assert_allclose(
+        ours.observation[living], twin.observation[living], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_after_a_failure_nothing_counts():
+    policy = Policy(Walk().spec, initial_log_std=0.5)
+    out = collector(Walk(), policy, 32)(actors(policy, [0]), keys([0]))
+    alive = np.asarray(out.alive[0])
+    assert (np.diff(alive, axis=1) <= 0).all()
+    np.testing.assert_array_equal(np.asarray(out.reward[0])[alive == 0], 0.0)
+    np.testing.assert_array_equal(np.asarray(out.costs[0])[alive == 0], 0.0)
+    dead = alive[:, -1] == 0
+    assert dead.any()
+    assert np.asarray(out.failed[0])[dead].all()
+
+
+def test_a_seed_acts_alike_alone_and_beside_others():
+    for env in (Walk(), NumpyWalk()):
+        policy = Policy(env.spec)
+        collect = collector(env, policy, 4)
+        both = collect(actors(policy, [5, 6]), keys([5, 6]))
+        alone = collect(actors(policy, [6]), keys([6]))
+        jax.tree.map(
+            lambda b, a: np.testing.assert_array_equal(b[1], a[0]), both, alone
+        )
+
+
+def test_discrete_actions():
+    policy = Policy(Coin().spec)
+    out = collector(Coin(), policy, 64)(actors(policy, [0]), keys([0]))
+    assert out.action.shape == (1, 64, 4)
+    np.testing.assert_array_equal(out.reward[0], out.action[0].astype(jnp.float32))
+    assert 0.3 < float(out.reward.mean()) < 0.7

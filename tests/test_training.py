@@ -1,0 +1,214 @@
+"""Training as a whole: determinism, one compilation, probes with known answers."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from probes import Coin, NumpyWalk, Spend, Walk
+
+from ecop.algorithms.ecop import ECOP
+from ecop.training import (
+    DISPATCH,
+    Learner,
+    TrainConfig,
+    init_seeds,
+    run_seeds,
+)
+from ecop.types import UserError
+
+SMALL = TrainConfig(seeds=2, episodes=4, hidden=(8,), critic_steps=2, critic_episodes=2)
+QUICK = ECOP(backward_steps=2)
+
+
+def learner(env, algorithm=QUICK, config=SMALL, limits=None):
+    spec = env.spec if limits is None else env.spec.with_limits(limits)
+    return Learner(env, spec, algorithm, config)
+
+
+def bits(states):
+    leaves = jax.tree.leaves(
+        [s._replace(key=jax.random.key_data(s.key)) for s in states]
+    )
+    return [np.asarray(leaf) for leaf in leaves]
+
+
+def finish(task, states, counts):
+    parts = list(run_seeds(task, states, counts))
+    return parts[-1].after, parts
+
+
+def assert_same_bits(a, b):
+    for x, y in zip(bits(a), bits(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_same_seed_same_bits_twice_alone_and_in_any_portions():
+    task = learner(Walk())
+    states = init_seeds(task)
+    whole, _ = finish(task, states, [5, 5])
+    again, _ = finish(learner(Walk()), states, [5, 5])
+    assert_same_bits(whole, again)
+    portions, parts = finish(task, states, [1, 4, 3, 2])
+    assert_same_bits(whole, portions)
+    assert [part.count for part in parts] == [1, 4, 3, 2]
+    alone, _ = finish(task, states[1:], [5, 5])
+    assert_same_bits(whole[1:], alone)
+    assert any(
+        (x != y).any() for x, y in zip(bits(whole[:1]), bits(whole[1:]), strict=True)
+    )
+
+
+def test_a_host_environment_trains_alike():
+    task, twin = learner(Walk()), learner(NumpyWalk())
+    states = init_seeds(task)
+    _, ours = finish(task, states, [2])
+    after, theirs = finish(twin, states, [2])
+    for a, b in zip(ours[0].metrics, theirs[0].metrics, strict=True):
+        np.testing.assert_allclose(a["reward"], b["reward"], rtol=1e-4)
+        np.testing.assert_allclose(a["costs"], b["costs"], rtol=1e-4)
+        np.testing.assert_allclose(a["kl"], b["kl"], rtol=0.05, atol=1e-6)
+    again, _ = finish(twin, states, [2])
+    assert_same_bits(after, again)
+
+
+def test_compiled_once(monkeypatch):
+    traces = []
+    iteration = Learner.iteration
+
+    def counted(self, state):
+        traces.append(1)
+        return iteration(self, state)
+
+    monkeypatch.setattr(Learner, "iteration", counted)
+    task = learner(Walk())
+    states = init_seeds(task)
+    finish(task, states, [1])
+    first = len(traces)
+    after, _ = finish(task, states, [DISPATCH, 2, 1])
+    finish(task, after, [3])
+    assert len(traces) == first
+    assert task.advance._cache_size() == 1
+
+
+def test_metrics_are_of_the_episodes_collected():
+    task = learner(Walk())
+    states = init_seeds(task)
+    _, parts = finish(task, states, [1])
+    from ecop.evaluate import fresh_episodes
+
+    assert parts[0].metrics[0]["costs"].shape == (1, 2)
+    batch = fresh_episodes(task, states, 50)
+    mean = float(np.asarray(batch.reward).sum(axis=2).mean())
+    assert np.isfinite(mean)
+
+
+@pytest.mark.parametrize("form", ["time", "per_step", "stationary"])
+def test_forms_and_unconstrained_training_run(form):
+    config = dataclasses.replace(SMALL, policy=form)
+    task = learner(Coin(), config=config, limits=(float("inf"),))
+    assert task.critics.count == 1
+    _, parts = finish(task, init_seeds(task), [2])
+    assert parts[0].metrics[0]["multipliers"].shape == (2, 0)
+    assert np.isfinite(parts[0].metrics[0]["loss"]).all()
+
+
+# Probes: the answer is known
+
+
+PROBE = TrainConfig(
+    seeds=2,
+    episodes=32,
+    hidden=(16,),
+    critic_steps=10,
+    critic_episodes=8,
+    gae_decay=1.0,
+)
+PROBER = ECOP(backward_steps=6, passes=2, learning_rate=3e-3)
+
+
+def late(task, iterations=150, share=30):
+    _, parts = finish(task, init_seeds(task), [DISPATCH] * (iterations // DISPATCH))
+    metrics = [
+        {
+            k: np.concatenate([p.metrics[s][k] for p in parts])
+            for k in ("reward", "costs")
+        }
+        for s in range(task.config.seeds)
+    ]
+    reward = np.mean([m["reward"][-share:] for m in metrics])
+    cost = np.mean([m["costs"][-share:] for m in metrics], axis=(0, 1))
+    return reward, cost
+
+
+def test_slack_constraint_gives_the_unconstrained_optimum():
+    env = Spend(limit=100.0)
+    reward, _ = late(learner(env, PROBER, PROBE))
+    assert reward > 0.93 * env.optimum(5.999)
+
+
+def test_active_constraint_ends_at_the_limit_and_time_matters():
+    env = Spend(limit=2.0)
+    reward, cost = late(learner(env, PROBER, PROBE), iterations=300)
+    assert cost[0] == pytest.approx(2.0, abs=0.25)
+    assert reward > 0.9 * env.optimum(2.0)
+    # Without the time a policy spends evenly: 2/6 of each weight.
+    config = dataclasses.replace(PROBE, policy="stationary")
+    blind, cost = late(learner(env, PROBER, config), iterations=300)
+    assert cost[0] == pytest.approx(2.0, abs=0.25)
+    assert blind < 0.75 * env.optimum(2.0)
+
+
+def test_per_step_policies_reach_the_optimum():
+    config = dataclasses.replace(PROBE, policy="per_step", hidden=())
+    # A coin's reward is its cost, so the best is exactly the limit.
+    algorithm = ECOP(backward_steps=4, passes=4, learning_rate=0.03)
+    reward, cost = late(learner(Coin(), algorithm, config))
+    assert cost[0] == pytest.approx(1.0, abs=0.15)
+    assert reward == pytest.approx(1.0, abs=0.15)
+
+
+def test_two_constraints_one_active():
+    env = Walk()
+    free, cost = late(learner(env, PROBER, PROBE, limits=(np.inf, np.inf)))
+    assert cost[0] > 3.0
+    reward, cost = late(learner(env, PROBER, PROBE, limits=(2.0, 4.0)))
+    assert cost[0] == pytest.approx(2.0, abs=0.4)
+    assert cost[1] < 4.0
+    assert reward < free
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seeds": 0},
+        {"iterations": 0},
+        {"episodes": 0},
+        {"horizon": 0},
+        {"hidden": (0,)},
+        {"gae_decay": 2.0},
+    ],
+)
+def test_bad_config(options):
+    with pytest.raises(UserError):
+        TrainConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "limits", [(), (1.0, 2.0, 3.0), (-1.0, 1.0), (float("nan"), 1.0)]
+)
+def test_bad_limits(limits):
+    with pytest.raises(UserError, match="limit"):
+        Walk().spec.with_limits(limits)
+
+
+def test_initial_states_differ_by_seed_only():
+    task = learner(Walk())
+    a, b = init_seeds(task)
+    assert (jax.random.key_data(a.key) != jax.random.key_data(b.key)).any()
+    assert int(a.iteration) == int(b.iteration) == 0
+    assert jnp.shape(a.algorithm.multiplier) == (2, 2)
