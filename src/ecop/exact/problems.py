@@ -200,7 +200,7 @@ def box(*, horizon: int = 30, limit: float = 0.1) -> TabularCMDP:
     )
 
 
-def peak_hours(*, horizon: int = 12, limit: float = 4.0) -> TabularCMDP:
+def peak_hours(*, horizon: int = 12, limit: float = 3.0) -> TabularCMDP:
     """Charge a battery while power is clean, serve from it while power is dirty.
 
     States are the charge 0 .. 4. Waiting does nothing; charging adds one unit with
