@@ -67,7 +67,7 @@ class Frontier(NamedTuple):
     limits: np.ndarray  # [L]
     values: np.ndarray  # [L]
     slopes: np.ndarray  # [L] shadow prices: multiplier of the limit
-    costs: np.ndarray  # [L] of the optimal policy, below the limit where it is slack
+    costs: np.ndarray  # [L] of an optimal policy; any up to the limit where it is slack
 
 
 def solve(cmdp: TabularCMDP, *, method: Method = "auto") -> Solution:

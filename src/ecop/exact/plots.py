@@ -34,12 +34,12 @@ def draw_frontier(
     for number, (costs, rewards, label) in enumerate(points):
         marker = MARKERS[number % len(MARKERS)]
         above.plot(costs, rewards, marker, color=f"C{number}", alpha=0.8, label=label)
-    above.set_ylabel("optimal reward J*")
+    above.set_ylabel("reward")
     above.set_title(title)
     above.legend(loc="lower right")
     # The slope is constant between the kinks of J*, so steps show it best.
     below.step(frontier.limits, frontier.slopes, where="mid", color="C3")
-    below.set_ylabel("shadow price\n(reward per unit of limit)")
+    below.set_ylabel("shadow price")
     below.set_xlabel(f"limit of '{cost_name}'")
     infeasible = frontier.limits[np.isnan(frontier.values)]
     for axes in (above, below):

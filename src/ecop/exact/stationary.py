@@ -3,8 +3,8 @@
 With one pi(a|s) for all steps, J is a polynomial of degree H in pi, no longer linear
 in an occupancy, and the problem is not convex. So this is a search, not a proof:
 
-1. Starts: the occupancy-weighted mean over time of the optimal policy, the same for the
-   unconstrained optimum and for the smallest costs, the uniform policy, then random ones.
+1. Starts: the occupancy-weighted mean over time of the optimal policy, the same of the
+   unconstrained optimum and of the smallest costs; the uniform policy; random ones.
 2. From each, sequential quadratic programming (SLSQP) on the probabilities themselves
    with exact gradients, dJ/dpi(a|s) = sum_h rho_h(s) Q_h(s,a). Probabilities, not
    softmax logits, because optima are nearly deterministic and logits would run off.

@@ -1,8 +1,9 @@
 """A tabular CMDP as an ordinary JAX task: every algorithm can train on it.
 
-The observation is the state as a one-hot vector [S]; actions are `Discrete(A)`. The next
-state is drawn by inverse CDF from the successors of (s, a), stored as padded lists, so a
-sparse transition stays small. Reward and costs are the means r_h(s,a) and c_h(s,a).
+The observation is the state as a one-hot vector [S]; actions are `Discrete(A)`. The
+next state is drawn by inverse CDF from the successors of (s, a), stored as padded
+lists, so a sparse transition stays small. Reward and costs are the means r_h(s,a) and
+c_h(s,a).
 """
 
 from __future__ import annotations
