@@ -66,7 +66,8 @@ BAD = {
     "costs shape": ({"costs": np.ones((2, 2))}, r"costs must have shape"),
     "costs states": ({"costs": np.ones((1, 3, 2))}, r"costs must have shape"),
     "costs inf": ({"costs": np.full((1, 2, 2), np.inf)}, r"costs table holds NaN"),
-    "horizon": ({"horizon": 0}, r"horizon must be at least 1, not 0"),
+    "horizon": ({"horizon": 0}, r"horizon must be an integer of at least 1, not 0"),
+    "half a step": ({"horizon": 2.5}, r"horizon must be an integer .*, not 2.5"),
     "negative limit": ({"limits": [-1.0]}, r"'cost_0' must be zero or more, not -1"),
     "nan limit": ({"limits": [np.nan]}, r"'cost_0' must be zero or more, not nan"),
     "too many limits": ({"limits": [1, 2]}, r"1 cost\(s\).*2 limit\(s\)"),
@@ -156,9 +157,11 @@ def test_random_cmdp_options():
     assert np.abs(cmdp.reward[0] - cmdp.reward[1]).max() > 0.1
     other = random_cmdp(states=9, successors=2, time_varying=True, horizon=3, seed=2)
     assert np.abs(cmdp.reward - other.reward).max() > 0.1
-    for wrong in ({"successors": 0}, {"successors": 7}, {"tightness": 1.5}):
-        with pytest.raises(UserError, match="must lie between"):
-            random_cmdp(**wrong)
+    for successors in (0, 7):
+        with pytest.raises(UserError, match="between 1 and 6"):
+            random_cmdp(states=6, successors=successors)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        random_cmdp(tightness=1.5)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

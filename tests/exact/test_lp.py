@@ -1,6 +1,7 @@
 """The optimum: published values, dynamic programming, certificates, infeasibility."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -114,6 +115,22 @@ def test_both_methods_agree_with_one_limit_off():
     assert_allclose(by_lp.value, by_columns.value, atol=1e-8)
     assert_allclose(by_lp.multipliers, by_columns.multipliers, atol=1e-6)
     assert by_lp.multipliers[1] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e6])
+def test_units_of_reward_and_cost_do_not_matter(scale):
+    cmdp = random_cmdp(seed=7, constraints=2, tightness=0.5)
+    base = solve(cmdp)
+    scaled = replace(
+        cmdp,
+        reward=cmdp.reward * scale,
+        costs=cmdp.costs * scale,
+        limits=tuple(limit * scale for limit in cmdp.limits),
+    )
+    for method in METHODS:
+        solution = solve(scaled, method=method)
+        assert_allclose(solution.value, base.value * scale, rtol=1e-6)
+        assert_allclose(solution.multipliers, base.multipliers, atol=1e-5)
 
 
 def test_policy_randomises_at_no_more_places_than_binding_limits():

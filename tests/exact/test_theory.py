@@ -97,8 +97,8 @@ def test_value_functions_by_enumeration_of_paths():
 )
 def test_slack_elimination(violation, multiplier, beta):
     """Proposition 1 against a brute-force minimum over the slack."""
-    slack = np.linspace(0, 120, 240_001)
-    grid = slack_penalty(violation, multiplier, beta, slack)
+    slack = np.linspace(0, 6, 12_001)
+    grid = np.asarray(slack_penalty(violation, multiplier, beta, slack))
     eliminated = augmented_penalty(violation, multiplier, beta)
     # A grid of step 5e-4 misses the minimum of a parabola by beta/2 (step/2)^2.
     assert eliminated <= grid.min() + 1e-9
@@ -117,7 +117,7 @@ def binding(request):
     return cmdp, solve(cmdp).multipliers[0]
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5, 20.0])
+@pytest.mark.parametrize("beta", [0.0, 20.0])
 @pytest.mark.parametrize("factor", [1.05, 3.0])
 def test_relu_penalty_is_exact_above_the_threshold(binding, beta, factor):
     """Theorem 1, Problem (Q): any lambda above lambda* gives the right optimum."""
@@ -132,7 +132,7 @@ def test_relu_penalty_breaks_the_limit_below_the_threshold(binding):
     assert cost > cmdp.limits[0] + 1e-2
 
 
-@pytest.mark.parametrize("beta", [0.5, 5.0, 50.0])
+@pytest.mark.parametrize("beta", [0.5, 50.0])
 def test_augmented_penalty_needs_the_right_multiplier(binding, beta):
     """Problem 6: exact at lambda*; off it the cost is off by (lambda* - lambda)/beta.
 

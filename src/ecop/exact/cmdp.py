@@ -126,8 +126,8 @@ def tabular_cmdp(
     initial: a state, or a distribution [S].
     limits: one per cost.
     """
-    if horizon < 1:
-        raise UserError(f"The horizon must be at least 1, not {horizon}.")
+    if horizon != int(horizon) or horizon < 1:
+        raise UserError(f"The horizon must be an integer of at least 1, not {horizon}.")
     reward = _table("reward", reward)
     if reward.ndim not in (2, 3):
         raise UserError(
@@ -246,7 +246,7 @@ def _check_transition(cmdp: TabularCMDP) -> None:
         if matrix.shape != shape:
             raise UserError(
                 f"The transition at step {h} must have shape {list(shape)} "
-                f"(states x actions, next states), not {list(matrix.shape)}."
+                f"(states x actions, next states), not {matrix.shape}."
             )
         if not np.isfinite(matrix.data).all():
             raise UserError(f"The transition at step {h} holds NaN or infinite.")

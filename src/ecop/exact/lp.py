@@ -22,7 +22,7 @@ programming.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -43,7 +43,7 @@ Method = Literal["auto", "lp", "decomposition"]
 # HiGHS took 5 s for 25,000 variables, 33 s for 50,000 and gave up at 100,000; the
 # decomposition took 0.1 s for each.
 LARGEST_LP = 20_000
-FEASIBILITY = 1e-7
+FEASIBILITY = 1e-7  # relative to the limit where that is above 1
 
 
 class Infeasible(UserError):
@@ -153,9 +153,7 @@ def _flow_constraints(cmdp: TabularCMDP) -> tuple[sparse.csr_array, np.ndarray]:
     """Return the matrix [H*S, H*S*A] and right-hand side of the flow equations."""
     horizon, states, actions = cmdp.reward.shape
     leaving = sparse.kron(sparse.eye_array(states), np.ones((1, actions)), "csr")
-    blocks: list[list[sparse.csr_array | None]] = [
-        [None] * horizon for _ in range(horizon)
-    ]
+    blocks: list[list[Any]] = [[None] * horizon for _ in range(horizon)]
     for h in range(horizon):
         blocks[h][h] = leaving
         if h:
@@ -187,6 +185,12 @@ def _price(cmdp: TabularCMDP, columns: _Columns, signal: np.ndarray) -> float:
     columns.rewards.append(reward)
     columns.costs.append(costs)
     return best
+
+
+def _repeats(columns: _Columns) -> bool:
+    """Say whether pricing found nothing new, so that only rounding is left to gain."""
+    *before, last = columns.actions
+    return any(np.array_equal(last, actions) for actions in before)
 
 
 def _master(
@@ -231,7 +235,7 @@ def _least_excess(
         weights = np.maximum(-result.ineqlin.marginals, 0.0)
         signal = -np.tensordot(weights, cmdp.costs[constraints], axes=1)
         bound = -_price(cmdp, columns, signal) - weights @ limits
-        if bound >= result.fun - 1e-9:
+        if bound >= result.fun - 1e-9 or _repeats(columns):
             return excess
 
 
@@ -254,7 +258,7 @@ def _decompose(cmdp: TabularCMDP, enforced: list[int]) -> tuple[np.ndarray, np.n
         multipliers[enforced] = np.maximum(-result.ineqlin.marginals, 0.0)
         signal = lagrangian_signal(cmdp, multipliers)
         bound = _price(cmdp, columns, signal) + multipliers[enforced] @ allowed
-        if bound + result.fun <= 1e-9 * scale:
+        if bound + result.fun <= 1e-9 * scale or _repeats(columns):
             break
     weights = np.maximum(result.x[: len(costs)], 0.0)
     occupancy = np.zeros(cmdp.reward.shape)
@@ -269,7 +273,7 @@ def _refuse_infeasible(cmdp: TabularCMDP) -> None:
     """Raise `Infeasible` with the first constraint that cannot be kept."""
     for i in cmdp.enforced:
         least, limit, name = smallest_cost(cmdp, i), cmdp.limits[i], cmdp.cost_names[i]
-        if least > limit + FEASIBILITY:
+        if least > limit + FEASIBILITY * max(1.0, limit):
             raise Infeasible(
                 f"The limit {limit:g} of '{name}' is infeasible in {cmdp.name}: the "
                 f"smallest feasible cost is {least:.6g}."
@@ -278,7 +282,10 @@ def _refuse_infeasible(cmdp: TabularCMDP) -> None:
     for count, i in enumerate(cmdp.enforced, start=1):
         _price(cmdp, columns, -cmdp.costs[i])
         together = list(cmdp.enforced[:count])
-        if _least_excess(cmdp, together, columns).sum() > FEASIBILITY:
+        if count == 1:
+            continue
+        scale = max(1.0, *(cmdp.limits[j] for j in together))
+        if _least_excess(cmdp, together, columns).sum() > FEASIBILITY * scale:
             raise Infeasible(_joint_message(cmdp, together))
 
 
