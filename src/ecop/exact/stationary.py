@@ -122,8 +122,15 @@ def _ascend(cmdp: TabularCMDP, start: np.ndarray, max_iterations: int) -> np.nda
         policy = np.clip(x.reshape(start.shape), 0.0, None) + 1e-300
         return policy / policy.sum(axis=-1, keepdims=True)
 
+    latest: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
     def at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return stationary_gradients(cmdp, policy_of(x))
+        # SLSQP asks for four things at the same point.
+        key = x.tobytes()
+        if key not in latest:
+            latest.clear()
+            latest[key] = stationary_gradients(cmdp, policy_of(x))
+        return latest[key]
 
     constraints = [
         {
