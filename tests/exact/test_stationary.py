@@ -14,7 +14,7 @@ from ecop.types import UserError
 def test_ring_against_a_grid():
     cmdp = PROBLEMS["FactoredRing"]()
     found = best_stationary(cmdp, restarts=4)
-    grid = np.linspace(0, 1, 15)
+    grid = np.linspace(0, 1, 11)
     best = -np.inf
     for moves in itertools.product(grid, repeat=3):
         policy = np.stack([1 - np.array(moves), moves], axis=-1)
@@ -22,7 +22,7 @@ def test_ring_against_a_grid():
         if costs[0] <= 3.0 + 1e-9:
             best = max(best, value)
     assert best <= found.value + 1e-6
-    assert found.value <= best + 0.05
+    assert found.value <= best + 0.08
     assert found.costs[0] <= 3.0 + 1e-6
 
 

@@ -153,7 +153,7 @@ def test_augmented_penalty_needs_the_right_multiplier(binding, beta):
 
 
 def test_double_penalty_is_exact_between_half_and_the_whole_price():
-    """Problem 7 counts lambda twice: exact for lambda in [lambda*/2, lambda*] only."""
+    """Problem 8 counts lambda twice: exact for lambda in [lambda*/2, lambda*] only."""
     cmdp = PROBLEMS["FactoredRing"]()
     price, beta = 2 / 3, 1.0
 

@@ -9,7 +9,7 @@ All functions work entry by entry on arrays of any one shape.
 | `best_slack` | its minimiser over x >= 0 |
 | `augmented_penalty` | Problem 6: Problem 5 with x eliminated (Proposition 1) |
 | `relu_penalty` | Problem (Q) of the proof of Theorem 1 |
-| `double_penalty` | Problem 7, the loss of Algorithm 2: lambda enters twice |
+| `double_penalty` | Problem 8, the loss of Algorithm 2: lambda enters twice |
 """
 
 from __future__ import annotations
