@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import Coin, NumpyWalk, Spend, Walk
 
 from ecop.algorithms.ecop import ECOP
 from ecop.training import (
@@ -17,6 +16,7 @@ from ecop.training import (
     run_seeds,
 )
 from ecop.types import UserError
+from probes import Coin, NumpyWalk, Spend, Walk
 
 SMALL = TrainConfig(seeds=2, episodes=4, hidden=(8,), critic_steps=2, critic_episodes=2)
 QUICK = ECOP(backward_steps=2)

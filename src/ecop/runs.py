@@ -248,8 +248,6 @@ def save_checkpoint(path: Path, states: list[TrainState]) -> None:
     """Write the states of all seeds; then drop all but the last two checkpoints."""
     iteration = int(states[0].iteration)
     folder = path / "checkpoints" / f"{iteration:08d}"
-    if folder.exists():
-        return
     data = format_tensors(to_arrays(stack(states)))
     manifest = {
         "format": FORMAT,
@@ -267,6 +265,8 @@ def save_checkpoint(path: Path, states: list[TrainState]) -> None:
     write_durably(fresh / "state.safetensors", data)
     write_durably(fresh / "manifest.json", json.dumps(manifest, indent=2).encode())
     sync_folder(fresh)
+    if folder.exists():  # a damaged one, computed again
+        shutil.rmtree(folder)
     fresh.rename(folder)
     sync_folder(folder.parent)
     for old in checkpoints(path)[:-KEEP]:

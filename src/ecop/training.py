@@ -67,7 +67,7 @@ class TrainConfig:
     initial_log_std: float = -0.5
     normalise_observations: bool = True
     discount: float = 1.0
-    gae_decay: float = 0.95
+    gae_decay: float = 0.98
     critic_learning_rate: float = 1e-3
     critic_steps: int = 20
     critic_episodes: int = 5

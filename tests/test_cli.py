@@ -1,0 +1,96 @@
+"""The command line as a user meets it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ecop import cli
+
+
+def run(*args, capsys=None):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(a) for a in args])
+    return stop.value.code
+
+
+def test_help_imports_no_jax():
+    code = (
+        "import sys\nfrom ecop import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert 'jax' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "evaluate" in done.stdout
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_every_command_explains_itself(command, capsys):
+    assert run(command, "--help") == 0
+    assert "ecop" in capsys.readouterr().out
+
+
+def test_options_are_explained(capsys):
+    run("train", "PointCircle", "--help")
+    text = capsys.readouterr().out
+    for words in ("damping factor", "whole episodes per iteration", "--limits"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["trian"], "train"),
+        (["train", "PointCirle"], "PointCircle"),
+        (["train", "PointCircle", "ecpo"], "ecop"),
+        (["train"], "Which task"),
+        (["train", "PointCircle", "--limits", "1", "2"], "one limit per cost"),
+        (["train", "PointCircle", "--limits", "-1"], "zero or more"),
+        (["train", "PointCircle", "--limits", "nan"], "zero or more"),
+        (["train", "PointCircle", "--seeds", "0"], "at least 1"),
+        (["train", "PointCircle", "--iterations", "0"], "at least 1"),
+        (["train", "PointCircle", "--episodes", "0"], "at least 1"),
+        (["train", "PointCircle", "--horizon", "0"], "at least 1"),
+        (["train", "PointCircle", "--iteration", "5"], "--iterations"),
+        (["train", "PointCircle", "--beta", "-3"], "beta"),
+        (["resume", "nowhere"], "not a run folder"),
+        (["evaluate", "nowhere"], "not a run folder"),
+        (["plot", "nowhere"], "not a run folder"),
+        (["render", "nowhere"], "not a run folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(
+    args, words, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert run(*args) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err + captured.out
+    assert "Traceback" not in captured.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_train_evaluate_plot_render(tmp_path, capsys):
+    path = tmp_path / "run"
+    options = "--seeds 2 --iterations 2 --episodes 2 --hidden 4 --backward-steps 2"
+    assert run("train", "PointCircle", *options.split(), "--out", path) == 0
+    assert "reward" in capsys.readouterr().out
+    assert run("evaluate", path, "--episodes", 3) == 0
+    text = capsys.readouterr().out
+    assert "boundary" in text
+    assert "feasible" in text
+    assert run("plot", path) == 0
+    assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert run("render", path) == 0
+    assert (path / "episode.gif").read_bytes().startswith(b"GIF8")
+    assert run("train", "PointCircle", "--out", path) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run("render", path, "--seed", 9) == 2
+
+
+def test_list(capsys):
+    assert run("list") == 0
+    text = capsys.readouterr().out
+    assert "PointCircle" in text
+    assert "boundary <= 10" in text

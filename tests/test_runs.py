@@ -1,0 +1,290 @@
+"""The run folder: exact resume after real kills, damage, NaN, safe files."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ecop
+from ecop import api, runs
+from ecop.envs import ENVS
+from ecop.types import UserError
+from probes import Poison, Walk
+
+TINY = {
+    "seeds": 2,
+    "episodes": 2,
+    "horizon": 10,
+    "hidden": (4,),
+    "critic_steps": 1,
+}
+TINY_CLI = [
+    "--seeds",
+    "2",
+    "--episodes",
+    "2",
+    "--horizon",
+    "10",
+    "--hidden",
+    "4",
+    "--critic-steps",
+    "1",
+    "--backward-steps",
+    "2",
+]
+QUICK = ecop.ECOP(backward_steps=2)
+
+
+def command(log, *args):
+    """Start `ecop ...` as a process of its own; its output goes to the file `log`."""
+    with log.open("a") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ecop.cli", *map(str, args)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def final_bytes(path):
+    return (path / "checkpoints" / "00000040" / "state.safetensors").read_bytes()
+
+
+def metrics_without_time(path):
+    return [{**m, "seconds": 0} for m in runs.read_metrics(path)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    ecop.train("PointCircle", QUICK, out=path, iterations=40, **TINY)
+    return path
+
+
+def test_killed_at_random_and_resumed_gives_the_same_bytes(finished, tmp_path):
+    chance = random.Random(0)
+    path, log = tmp_path / "killed", tmp_path / "log"
+    arguments = ["train", "PointCircle", "--iterations", 40, "--out", path, *TINY_CLI]
+    kills = 0
+    for _ in range(20):
+        seen = runs.read_metrics(path)
+        process = command(log, *arguments)
+        arguments = ["resume", path]
+        while process.poll() is None and runs.read_metrics(path) == seen:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.0, 0.2))
+        if kills < 3 and process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        if process.wait() == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, log.read_text()
+    assert kills >= 1
+    assert final_bytes(path) == final_bytes(finished)
+    assert metrics_without_time(path) == metrics_without_time(finished)
+
+
+def test_stopped_early_and_resumed_for_longer(finished, tmp_path):
+    path = tmp_path / "short"
+    ecop.train("PointCircle", QUICK, out=path, iterations=17, **TINY)
+    run = ecop.resume(path, iterations=40)
+    assert run.finished
+    assert final_bytes(path) == final_bytes(finished)
+    assert metrics_without_time(path) == metrics_without_time(finished)
+    assert ecop.load(path).config.train.iterations == 40
+    with pytest.raises(UserError, match="already"):
+        ecop.resume(path, iterations=10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_save_and_say_how_to_go_on(number, tmp_path):
+    path, log = tmp_path / "stopped", tmp_path / "log"
+    options = ["--iterations", 100000, "--out", path, *TINY_CLI]
+    process = command(log, "train", "PointCircle", *options)
+    while not runs.read_metrics(path):
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == 130
+    output = log.read_text()
+    assert f"ecop resume {path}" in output
+    run = ecop.load(path)
+    assert run.iteration == max(m["iteration"] for m in runs.read_metrics(path))
+    assert f"iteration {run.iteration}" in output
+
+
+def test_files(finished):
+    document = json.loads((finished / "config.json").read_text())
+    assert document["format"] == runs.FORMAT
+    assert document["algorithm"]["backward_steps"] == 2
+    assert document["versions"]["jax"]
+    lines = runs.read_metrics(finished)
+    assert len(lines) == 80
+    wanted = "seed iteration env_steps reward costs limits multipliers beta kl failed seconds"
+    assert set(wanted.split()) <= set(lines[0])
+    assert lines[-1]["env_steps"] == 40 * 2 * 10
+    assert lines[0]["limits"] == [10.0]
+    folders = [folder.name for folder in runs.checkpoints(finished)]
+    assert folders == ["00000020", "00000040"]
+    assert not list(finished.glob("**/tmp-*"))
+
+
+class Notes(api.Quiet):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def copy(source, target):
+    import shutil
+
+    shutil.copytree(source, target)
+    return target
+
+
+def flip(file: Path, place: float) -> None:
+    data = bytearray(file.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 0x40
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", [0.0, 0.01, 0.5, 1.0])
+@pytest.mark.parametrize("name", ["state.safetensors", "manifest.json"])
+def test_one_flipped_byte_falls_back_to_the_previous_checkpoint(
+    finished, tmp_path, place, name
+):
+    path = copy(finished, tmp_path / "damaged")
+    flip(path / "checkpoints" / "00000040" / name, place)
+    watch = Notes()
+    run = ecop.load(path, watch=watch)
+    harmless = name == "manifest.json" and not watch.notes
+    if not harmless:  # a byte of white space in the manifest changes nothing
+        assert run.iteration == 20
+        assert len(watch.notes) == 1
+        assert "00000040" in watch.notes[0]
+        assert "damaged" in watch.notes[0]
+    ecop.resume(path)
+    if not harmless:
+        return
+    assert final_bytes(path) == final_bytes(finished)
+
+
+def test_resume_after_damage_gives_the_same_bytes(finished, tmp_path):
+    path = copy(finished, tmp_path / "damaged")
+    flip(path / "checkpoints" / "00000040" / "state.safetensors", 0.7)
+    ecop.resume(path)
+    assert final_bytes(path) == final_bytes(finished)
+
+
+def test_no_intact_checkpoint(finished, tmp_path):
+    path = copy(finished, tmp_path / "damaged")
+    for folder in runs.checkpoints(path):
+        flip(folder / "state.safetensors", 0.5)
+    with pytest.raises(UserError, match="No intact checkpoint"):
+        ecop.load(path)
+
+
+def test_bad_folders(finished, tmp_path):
+    with pytest.raises(UserError, match="exists already"):
+        ecop.train("PointCircle", QUICK, out=finished, iterations=1, **TINY)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="not a run folder"):
+        ecop.load(tmp_path / "empty")
+    newer = copy(finished, tmp_path / "newer")
+    document = json.loads((newer / "config.json").read_text())
+    (newer / "config.json").write_text(json.dumps({**document, "format": 99}))
+    with pytest.raises(UserError, match="newer"):
+        ecop.load(newer)
+    (newer / "config.json").write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        ecop.load(newer)
+    train = {**document["train"], "wings": 2}
+    (newer / "config.json").write_text(json.dumps({**document, "train": train}))
+    with pytest.raises(UserError, match="wings"):
+        ecop.load(newer)
+
+
+def test_infinite_limits_survive_the_folder(tmp_path):
+    path = tmp_path / "free"
+    ecop.train("PointCircle", QUICK, limits=[np.inf], out=path, iterations=1, **TINY)
+    run = ecop.load(path)
+    assert run.config.train.limits == (np.inf,)
+    assert run.metrics[0]["limits"] == [None]
+    assert run.metrics[0]["multipliers"] == [0.0]
+
+
+def test_nan_stops_and_keeps_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVS, "Poison", "probes:Poison")
+    path = tmp_path / "poisoned"
+    with pytest.raises(ecop.Diverged, match="reward") as caught:
+        ecop.train(
+            "Poison",
+            ecop.ECOP(backward_steps=2, learning_rate=0.01),
+            limits=[100.0],
+            out=path,
+            iterations=500,
+            seeds=2,
+            episodes=2,
+            hidden=(4,),
+            initial_log_std=-1.0,
+            critic_steps=1,
+        )
+    text = str(caught.value)
+    assert "iteration" in text
+    assert "seed" in text
+    (batch,) = path.glob("bad_batch_*.safetensors")
+    assert str(batch) in text
+    from safetensors.numpy import load_file
+
+    episodes = load_file(batch)
+    assert np.isnan(episodes[".reward"]).any()
+    bad = int(batch.stem.split("iteration")[1])
+    run = ecop.load(path)
+    assert run.iteration < bad
+    assert all(np.isfinite(m["reward"]) for m in run.metrics)
+    assert Poison is not Walk
+
+
+def test_python_api(finished):
+    run = ecop.load(finished)
+    observation = np.zeros(9)
+    action = run.policy(observation, 0)
+    assert action.shape == (2,)
+    assert run.policy(np.zeros((3, 9)), 9, seed=1).shape == (3, 2)
+    import jax
+
+    drawn = run.policy(observation, 0, key=jax.random.key(0))
+    assert (drawn != action).any()
+    summary = run.evaluate(episodes=4).summary()
+    assert summary["seeds"] == 2
+    assert summary["constraints"][0]["limit"] == 10.0
+    for bad in (
+        lambda: run.policy(np.zeros(3), 0),
+        lambda: run.policy(observation, 10),
+    ):
+        with pytest.raises(UserError):
+            bad()
+    with pytest.raises(UserError, match="iterations"):
+        ecop.train("PointCircle", iteration=3)
+    with pytest.raises(UserError, match="PointCircle"):
+        ecop.train("PointCirle")
+
+
+def test_beta_auto_is_resolved_and_logged(tmp_path, monkeypatch):
+    monkeypatch.setattr("ecop.beta.TRIAL", 10)
+    path = tmp_path / "auto"
+    algorithm = ecop.ECOP(beta="auto", backward_steps=2)
+    run = ecop.train("PointCircle", algorithm, out=path, iterations=1, **TINY)
+    document = json.loads((path / "config.json").read_text())
+    tried = document["beta_search"]
+    assert tried[0]["beta"] == 1.0
+    assert run.config.algorithm.beta in [t["beta"] for t in tried]
+    assert document["algorithm"]["beta"] == run.config.algorithm.beta
+    assert run.metrics[0]["beta"] == pytest.approx(run.config.algorithm.beta)

@@ -1,0 +1,67 @@
+"""The folder tree is the architecture: imports point one way only."""
+
+import ast
+from pathlib import Path
+
+import ecop
+from ecop.algorithms import ALGORITHMS
+from ecop.envs import ENVS
+
+ROOT = Path(ecop.__file__).parent
+
+# What each part may import of ecop; the rest of the tree follows from it.
+ALLOWED = {
+    "types": set(),
+    "envs": {"types", "envs"},
+    "exact": {"types", "exact", "envs"},
+    "learning": {"types", "learning"},
+    "rollout": {"types", "learning"},
+    "algorithms": {"types", "learning", "algorithms"},
+    "training": {"types", "learning", "rollout"},
+    "evaluate": {"types", "rollout", "training"},
+}
+
+
+def imports(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ecop"):
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [a.name for a in node.names]
+
+
+def test_imports_point_one_way():
+    for part, allowed in ALLOWED.items():
+        folder = ROOT / part
+        files = folder.rglob("*.py") if folder.is_dir() else [ROOT / f"{part}.py"]
+        for file in files:
+            assert set(imports(file)) <= allowed, file
+
+
+def test_types_and_registries_import_no_jax():
+    for file in (ROOT / "types.py", ROOT / "envs" / "__init__.py", ROOT / "cli.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [a.name for a in node.names]
+                module = getattr(node, "module", None) or ""
+                assert "jax" not in [module, *names], file
+
+
+def test_every_algorithm_file_is_registered():
+    files = {f.stem for f in (ROOT / "algorithms").glob("*.py")} - {"__init__"}
+    assert files == set(ALGORITHMS)
+
+
+def test_every_registered_task_can_be_made():
+    for name in ENVS:
+        env = ecop.make(name)
+        assert env.spec.horizon >= 1
+
+
+def test_public_names():
+    for name in ecop.__all__:
+        assert getattr(ecop, name) is not None
+
+
+def test_no_pickle():
+    for file in ROOT.rglob("*.py"):
+        assert "import pickle" not in file.read_text()
