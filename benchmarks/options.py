@@ -98,10 +98,20 @@ def measure(cell: dict) -> dict:
 
 
 def table(lines: list[dict]) -> str:
-    head = (
-        "penalty units steps episodes optimiser beta growth reward cost violating "
-        "strong seconds"
-    ).split()
+    head = [
+        "penalty",
+        "units",
+        "steps",
+        "episodes",
+        "optimiser",
+        "beta",
+        "growth",
+        "reward",
+        "cost",
+        "violating",
+        "strong",
+        "seconds",
+    ]
     rows = [head, ["---"] * len(head)]
     for line in lines:
         c, r = line["cell"], line["result"]

@@ -25,7 +25,7 @@ ALLOWED = {
 def imports(file):
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ecop"):
-            parts = node.module.split(".")
+            parts = (node.module or "").split(".")
             yield from [parts[1]] if len(parts) > 1 else [a.name for a in node.names]
 
 

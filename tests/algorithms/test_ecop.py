@@ -11,7 +11,7 @@ import pytest
 
 from ecop.algorithms.ecop import ECOP, State, adapt_beta, damped_penalty
 from ecop.learning.descent import descend
-from ecop.learning.networks import Policy, with_time
+from ecop.learning.networks import Gaussian, Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, Spec, UserError
 
 N, H, SIZE = 4, 6, 3
@@ -324,22 +324,31 @@ def test_predicted_std():
     algorithm = ECOP(backward_steps=2, learning_rate=0.05)
     policy, params, _, batch = setup(algorithm, std="predicted")
     new, _, _ = update(algorithm, batch, std="predicted")
-    before = policy.over(params, batch.observation).log_std
-    after = policy.over(new, batch.observation).log_std
+    before = policy.over(params, batch.observation)
+    after = policy.over(new, batch.observation)
+    assert isinstance(before, Gaussian)
+    assert isinstance(after, Gaussian)
+    before, after = before.log_std, after.log_std
     assert float(jnp.std(after - before, axis=(0, 1)).max()) > 1e-3
 
 
-def test_bad_options():
-    for options in (
-        {"beta": 0.0},
-        {"beta": float("nan")},
-        {"beta_growth": 0.5},
-        {"passes": 0},
-        {"backward_steps": -1},
-        {"clip": 0.0},
-    ):
-        with pytest.raises(UserError):
-            ECOP(**options)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beta", 0.0),
+        ("beta", float("nan")),
+        ("beta_growth", 0.5),
+        ("passes", 0),
+        ("backward_steps", -1),
+        ("clip", 0.0),
+    ],
+)
+def test_bad_options(name, value):
+    with pytest.raises(UserError):
+        dataclasses.replace(ECOP(), **{name: value})
+
+
+def test_per_step_needs_whole_blocks():
     with pytest.raises(UserError, match="multiple of backward_steps"):
         setup(ECOP(backward_steps=4), form="per_step")
     assert isinstance(setup(ECOP())[2], State)

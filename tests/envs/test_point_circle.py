@@ -34,7 +34,8 @@ def drive(state, actions, timestep, substeps):
 
 def test_trace_of_the_reference_simulator():
     mx, my = GOLDEN["magnetometer"]  # the world's (0, -0.5) in the robot's frame
-    start = at_rest(*GOLDEN["start"], np.arctan2(-mx, -my))
+    x, y = GOLDEN["start"]
+    start = at_rest(x, y, np.arctan2(-mx, -my))
     states = drive(start, GOLDEN["action"], 0.002, 10)
     position, velocity = np.array(GOLDEN["position"]), np.array(GOLDEN["velocity"])
     error = np.linalg.norm(states.position - position, axis=1)

@@ -92,11 +92,11 @@ def test_moments_ignore_dead_steps(rng):
 def test_gaussian(rng):
     mean, log_std, action = (floats(rng, N, 2) for _ in range(3))
     ours = Gaussian(mean, log_std)
-    slow = stats.norm(np.asarray(mean), np.exp(np.asarray(log_std)))
-    np.testing.assert_allclose(
-        ours.log_prob(action), slow.logpdf(np.asarray(action)).sum(axis=1), rtol=1e-4
-    )
-    np.testing.assert_allclose(ours.entropy(), slow.entropy().sum(axis=1), rtol=1e-4)
+    loc, scale = np.asarray(mean), np.exp(np.asarray(log_std))
+    density = stats.norm.logpdf(np.asarray(action), loc, scale).sum(axis=1)
+    np.testing.assert_allclose(ours.log_prob(action), density, rtol=1e-4)
+    entropy = stats.norm.entropy(loc, scale).sum(axis=1)
+    np.testing.assert_allclose(ours.entropy(), entropy, rtol=1e-4)
     other = Gaussian(floats(rng, N, 2), floats(rng, N, 2))
     noise = floats(rng, 200_000, N, 2)
     draws = jax.vmap(ours.sample)(noise)

@@ -1,0 +1,123 @@
+"""Where the time goes: environment steps per second, phases, growth with the horizon.
+
+    python benchmarks/throughput.py [--task PointCircle] [--seeds 1 5]
+
+Run it on an idle machine. Figures of one run may be compared with each other, not with
+those of another run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import ecop
+from ecop.rollout import Actor, collect_jax
+from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
+
+
+def seconds(call: Callable[..., Any], *arguments: Any, repeat: int = 10) -> float:
+    """Best mean of three: seconds per call, after one call to compile."""
+    jax.block_until_ready(call(*arguments))
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in range(repeat):
+            result = call(*arguments)
+        jax.block_until_ready(result)
+        best = min(best, (time.perf_counter() - start) / repeat)
+    return best
+
+
+def build(task: str, algorithm: Any, **options: Any) -> Learner:
+    horizon = options.get("horizon")
+    env = ecop.make(task, **({} if horizon is None else {"horizon": horizon}))
+    return Learner(env, env.spec, algorithm, TrainConfig(**options))
+
+
+def end_to_end(task: str, seeds: int, iterations: int) -> None:
+    learner = build(task, ecop.ECOP(), seeds=seeds)
+    states = init_seeds(learner)
+    start = time.perf_counter()
+    jax.block_until_ready(learner.advance(states[0], jnp.int32(1)))
+    compiling = time.perf_counter() - start
+    counts = [DISPATCH] * (iterations // DISPATCH)
+    start = time.perf_counter()
+    for _ in run_seeds(learner, states, counts):
+        pass
+    spent = time.perf_counter() - start
+    c = learner.config
+    steps = sum(counts) * seeds * c.episodes * learner.spec.horizon
+    print(
+        f"{seeds} seed(s): {steps / spent:,.0f} environment steps/s end to end "
+        f"(compilation {compiling:.1f} s)"
+    )
+
+
+def phases(task: str) -> None:
+    learner = build(task, ecop.ECOP())
+    state = jax.jit(learner.init)(jnp.uint32(0))
+    collect = collect_jax(learner.env, learner.policy, learner.config.episodes)
+    key, critic_key, update_key = learner.keys(state)
+    actor = Actor(state.policy, state.normaliser)
+    run = jax.jit(collect)
+    episodes = run(actor, key)
+    batch, target = jax.jit(learner.batch)(state, episodes)
+    update = jax.jit(learner.algorithm.update, static_argnums=1)
+    fit = jax.jit(learner.critics.fit)
+    parts = {
+        "collect": seconds(run, actor, key),
+        "advantages": seconds(jax.jit(learner.batch), state, episodes),
+        "e-COP update": seconds(
+            update, update_key, learner.policy, state.policy, state.algorithm, batch
+        ),
+        "critic fit": seconds(
+            fit, critic_key, state.critics, batch.observation, target, batch.alive
+        ),
+    }
+    total = sum(parts.values())
+    for name, part in parts.items():
+        print(f"{name:14} {1e3 * part:6.1f} ms  {100 * part / total:3.0f} %")
+    many = 200
+    raw = jax.jit(collect_jax(learner.env, learner.policy, many))
+    rate = many * learner.spec.horizon / seconds(raw, actor, key, repeat=3)
+    print(f"raw rollout, {many} episodes in one call: {rate:,.0f} steps/s")
+
+
+def growth(task: str) -> None:
+    chosen = ecop.ECOP().backward_steps
+    print(f"seconds of one update by horizon: literal pass | {chosen} backward steps")
+    for horizon in (50, 100, 200, 400, 800):
+        row = []
+        for steps in (0, chosen):
+            learner = build(task, ecop.ECOP(backward_steps=steps), horizon=horizon)
+            state = jax.jit(learner.init)(jnp.uint32(0))
+            key, _, update_key = learner.keys(state)
+            collect = collect_jax(learner.env, learner.policy, learner.config.episodes)
+            episodes = jax.jit(collect)(Actor(state.policy, state.normaliser), key)
+            batch, _ = jax.jit(learner.batch)(state, episodes)
+            update = jax.jit(learner.algorithm.update, static_argnums=1)
+            arguments = (update_key, learner.policy, state.policy, state.algorithm)
+            row.append(seconds(update, *arguments, batch, repeat=2))
+        print(f"H = {horizon:4}: {row[0]:8.4f} | {row[1]:8.4f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--task", default="PointCircle")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--iterations", type=int, default=50)
+    arguments = parser.parse_args()
+    for count in arguments.seeds:
+        end_to_end(arguments.task, count, arguments.iterations)
+    phases(arguments.task)
+    growth(arguments.task)
+
+
+if __name__ == "__main__":
+    main()
