@@ -11,7 +11,7 @@ import pytest
 
 from ecop.algorithms.ecop import ECOP, State, adapt_beta, damped_penalty
 from ecop.learning.descent import descend
-from ecop.learning.networks import Gaussian, Policy, with_time
+from ecop.learning.networks import Form, Gaussian, Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, Spec, UserError
 
 N, H, SIZE = 4, 6, 3
@@ -44,7 +44,7 @@ def random_batch(policy, params, count=2, seed=0, dead=True):
     )
 
 
-def setup(algorithm, form="time", count=2, action=None, **kwargs):
+def setup(algorithm, form: Form = "time", count=2, action=None, **kwargs):
     s = spec(count, action)
     policy = Policy(s, form, (5,), **kwargs)
     params = policy.init(jax.random.key(1))
