@@ -211,4 +211,4 @@ def test_initial_states_differ_by_seed_only():
     a, b = init_seeds(task)
     assert (jax.random.key_data(a.key) != jax.random.key_data(b.key)).any()
     assert int(a.iteration) == int(b.iteration) == 0
-    assert jnp.shape(a.algorithm.multiplier) == (2, 2)
+    assert jnp.shape(a.algorithm.multiplier) == (2,)

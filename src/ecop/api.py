@@ -220,6 +220,8 @@ def _fit(run: Run, watch: Watch) -> None:
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
     counts = plan(run.iteration, total)
+    if counts:
+        watch.note("Compiling; this takes seconds and is kept for the next time.")
     with stop_requests() as stopping:
         for part in run_seeds(run.learner, run.states, counts):
             seconds = time.perf_counter() - start

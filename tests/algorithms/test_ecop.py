@@ -71,11 +71,11 @@ def test_penalty(form):
 @pytest.mark.parametrize(
     ("violation", "multiplier", "grows"),
     [
-        ([0.5], [[0.1], [0.2]], True),
-        ([-0.5], [[0.1], [0.2]], False),
-        ([-0.5], [[0.0], [0.0]], False),  # both sides 0: erratum 3
-        ([0.0], [[0.0], [0.0]], False),
-        ([0.05], [[0.9], [0.9]], False),  # within the multiplier's own threshold
+        ([0.5], [0.2], True),
+        ([-0.5], [0.2], False),
+        ([-0.5], [0.0], False),  # both sides 0: erratum 3
+        ([0.0], [0.0], False),
+        ([0.05], [0.9], False),  # within the multiplier's own threshold
     ],
 )
 def test_adaptive_beta(violation, multiplier, grows):
@@ -89,7 +89,7 @@ def test_adaptive_beta(violation, multiplier, grows):
 def test_multipliers_follow_the_violation():
     algorithm = ECOP(beta=3.0, units="paper", backward_steps=2)
     policy, params, state, batch = setup(algorithm)
-    state = state._replace(multiplier=jnp.array([[0.5, 0.5], [0.0, 2.0]]))
+    state = state._replace(multiplier=jnp.array([0.5, 2.0]))
     run = jax.jit(algorithm.update, static_argnums=1)
     _, new, _ = run(jax.random.key(0), policy, params, state, batch)
     slow = np.maximum(
@@ -158,14 +158,12 @@ def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
     )
     policy, params, state, batch = setup(algorithm)
     count = steps or H
-    state = state._replace(
-        multiplier=jnp.linspace(0.0, 1.0, count * 2).reshape(count, 2)
-    )
+    state = state._replace(multiplier=jnp.array([0.4, 0.8]))
     new, _, _ = jax.jit(algorithm.update, static_argnums=1)(
         jax.random.key(0), policy, params, state, batch
     )
     scaled = in_units(algorithm, batch)
-    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * scaled.violation[None])
+    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * scaled.violation)
     make = {"sgd": optax.sgd, "adam": optax.adam}[optimiser](0.05)
     slow, optimiser_state = params, make.init(params)
     starts = np.round(np.arange(count) * H / count).astype(int)
@@ -177,7 +175,7 @@ def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
                 p,
                 scaled,
                 int(starts[t]),
-                multiplier[t],
+                multiplier,
                 jnp.float32(2.0),
             )
         )(slow)
@@ -192,15 +190,15 @@ def test_per_step_pass_changes_each_block_given_the_later_ones():
         beta=2.0, backward_steps=3, optimiser="sgd", learning_rate=0.5, units="paper"
     )
     policy, params, state, batch = setup(algorithm, form="per_step")
-    state = state._replace(multiplier=jnp.full((3, 2), 0.3))
+    state = state._replace(multiplier=jnp.full(2, 0.3))
     run = jax.jit(algorithm.update, static_argnums=1)
     new, _, _ = run(jax.random.key(0), policy, params, state, batch)
-    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * batch.violation[None])
+    multiplier = jnp.maximum(0.0, state.multiplier + 2.0 * batch.violation)
     slow = params
     for t in (2, 1, 0):
         gradient = jax.grad(
             lambda p, t=t: literal_loss(
-                algorithm, policy, p, batch, 2 * t, multiplier[t], jnp.float32(2.0)
+                algorithm, policy, p, batch, 2 * t, multiplier, jnp.float32(2.0)
             )
         )(slow)
         own = np.zeros(H, bool)

@@ -8,7 +8,7 @@
 | cost_loss        | L_Ci,t         | sum_{h>=t} E[max(ratio A_C, clip(ratio) A_C)]    |
 | violation        | J_Ci - d_i     | of pi_{k-1}, measured on the batch               |
 | psi              | Psi_Ci,t       | cost_loss + violation                            |
-| multiplier       | lambda_t,i     | one per backward step and constraint             |
+| multiplier       | lambda_t,i     | one per constraint, the same for all t (see 7)   |
 | beta             | beta           | damping factor                                   |
 | beta_growth      | p              | factor of the adaptive beta                      |
 
@@ -23,6 +23,8 @@ Deviations from the printed paper (numbers as in the list of errata, docs/ecop.m
 5. `backward_steps` < H takes one gradient step per block of time steps.
 6. C(pi_k) needs the cost of the new policy, so beta is adapted when the next batch has
    measured it, just before the multipliers.
+7. The multipliers' Psi(pi_{k-1}, pi_{k-1}) is the violation: the expected advantage of
+   a policy over itself is zero, so lambda_t,i is the same for all t.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ SEGMENTS = 4  # the backward pass is compiled for this many lengths of suffix
 
 
 class State(NamedTuple):
-    """What e-COP carries from one iteration to the next (T = backward steps)."""
+    """What e-COP carries from one iteration to the next."""
 
-    multiplier: Array  # [T, C] lambda_t,i; row 0 is the last block of the episode
+    multiplier: Array  # [C] lambda
     beta: Array  # []
     cost_scale: Array  # [C] running std of the cost advantage; 0 before the first batch
     optimiser: Any
@@ -115,7 +117,7 @@ class ECOP:
         count = len(spec.enforced)
         beta = BETA_LADDER[0] if self.beta == "auto" else self.beta
         return State(
-            multiplier=jnp.zeros((steps, count), jnp.float32),
+            multiplier=jnp.zeros(count, jnp.float32),
             beta=jnp.asarray(beta, jnp.float32),
             cost_scale=jnp.zeros(count, jnp.float32),
             optimiser=optimiser,
@@ -130,9 +132,8 @@ class ECOP:
         beta = adapt_beta(
             state.beta, state.multiplier, violation, self.beta_growth, self.beta_max
         )
-        # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1})); the expected
-        # advantage of a policy over itself is zero, so Psi is the violation.
-        multiplier = jnp.maximum(0.0, state.multiplier + beta * violation[None])
+        # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1}))
+        multiplier = jnp.maximum(0.0, state.multiplier + beta * violation)
 
         run = self._per_step_pass if policy.form == "per_step" else self._shared_pass
 
@@ -148,7 +149,7 @@ class ECOP:
         change = ratio(after.log_prob(batch.action), batch.log_prob)
         clipped = (jnp.abs(change - 1.0) > self.clip).astype(jnp.float32)
         info = {
-            "multipliers": jnp.mean(multiplier, axis=0),
+            "multipliers": multiplier,
             "beta": beta,
             "loss": jnp.mean(losses),
             "gradient_norm": jnp.mean(norms),
@@ -207,7 +208,7 @@ class ECOP:
     ) -> tuple[Any, tuple[Array, Array]]:
         """T = H..1 with one set of parameters: step t descends the suffix h >= t."""
         episodes, horizon = batch.alive.shape
-        steps = multiplier.shape[0]
+        steps = self._steps(horizon)
         starts = np.round(np.arange(steps) * horizon / steps).astype(np.int32)
         draws = self._draws(key, episodes, steps)
         traces = []
@@ -221,7 +222,7 @@ class ECOP:
                 carry: Any, x: Any, suffix: Batch = suffix, h: Array = h
             ) -> tuple[Any, tuple[Array, Array]]:
                 params, optimiser = carry
-                start, multiplier, draw = x
+                start, draw = x
                 part = select_episodes(suffix, draw)
                 late = (h >= start).astype(jnp.float32)
 
@@ -235,7 +236,7 @@ class ECOP:
                 carry = descend(self._optimiser, gradient, params, optimiser)
                 return carry, (loss, optax.tree.norm(gradient))
 
-            x = (jnp.asarray(starts[group]), multiplier[group], pick(draws, group))
+            x = (jnp.asarray(starts[group]), pick(draws, group))
             carry, trace = lax.scan(step, carry, x, reverse=True)
             traces.append(trace)
         losses, norms = (jnp.concatenate(trace) for trace in zip(*traces, strict=True))
@@ -256,7 +257,7 @@ class ECOP:
         """
         params, optimiser = carry
         episodes, horizon = batch.alive.shape
-        steps = multiplier.shape[0]
+        steps = self._steps(horizon)
         blocks = Batch(
             *(
                 jnp.moveaxis(
@@ -273,7 +274,7 @@ class ECOP:
         late = jnp.ones(horizon // steps, jnp.float32)
 
         def step(later: Array, x: Any) -> tuple[Array, Any]:
-            params, optimiser, block, multiplier, draw = x
+            params, optimiser, block, draw = x
             part = select_episodes(block, draw)
 
             def objective(params: Any) -> Array:
@@ -290,7 +291,7 @@ class ECOP:
             return later + cost_loss, ((params, optimiser), trace)
 
         draws = self._draws(key, episodes, steps)
-        x = (in_blocks(params, steps), optimiser, blocks, multiplier, draws)
+        x = (in_blocks(params, steps), optimiser, blocks, draws)
         later = jnp.zeros_like(batch.violation)
         _, ((params, optimiser), trace) = lax.scan(step, later, x, reverse=True)
         params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params)
@@ -318,20 +319,18 @@ def damped_penalty(
 
 def adapt_beta(
     beta: Float[Array, ""],
-    multiplier: Float[Array, "T C"],
+    multiplier: Float[Array, " C"],
     violation: Float[Array, " C"],
     growth: float,
     limit: float,
 ) -> Float[Array, ""]:
     """Beta <- min(beta_max, p beta) if C(pi_k) > c_k.
 
-    C(pi_k) is the mean over t (the sum, if t is unscaled) of
-    sum_i max(J_Ci(pi_k) - d_i, -lambda_t,i / beta), and
-    c_k = sqrt(m) / beta * max_t,i lambda_t,i.
+    C(pi_k) = sum_i max(J_Ci(pi_k) - d_i, -lambda_i / beta), its mean over t, and
+    c_k = sqrt(m) / beta * max_i lambda_i.
     """
     count = violation.shape[0]
-    excess = jnp.maximum(violation[None], -multiplier / beta)
-    secondary = jnp.mean(jnp.sum(excess, axis=1))
+    secondary = jnp.sum(jnp.maximum(violation, -multiplier / beta))
     threshold = count**0.5 / beta * jnp.max(multiplier, initial=0.0)
     return jnp.where(secondary > threshold, jnp.minimum(limit, growth * beta), beta)
 
