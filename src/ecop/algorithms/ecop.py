@@ -25,6 +25,10 @@ Deviations from the printed paper (numbers as in the list of errata, docs/ecop.m
    measured it, just before the multipliers.
 7. The multipliers' Psi(pi_{k-1}, pi_{k-1}) is the violation: the expected advantage of
    a policy over itself is zero, so lambda_t,i is the same for all t.
+8. In dimensionless units cost_loss is counted from the old policy's: minus A_C. That
+   term has mean zero, but in a batch it is the noise of N episodes and the error of the
+   critic, summed over h >= t. Past the max(0, .) of the penalty it would be a price on
+   cost by itself, the higher the earlier t, which no multiplier takes back.
 """
 
 from __future__ import annotations
@@ -195,6 +199,8 @@ class ECOP:
         change = ratio(distribution.log_prob(part.action), part.log_prob)
         loss = -jnp.sum(weight * clipped_gain(change, part.adv, self.clip))
         cost = clipped_cost(change, part.cost_adv, self.clip)
+        if self.units == "dimensionless":
+            cost = cost - part.cost_adv
         return loss, jnp.sum(weight[..., None] * cost, axis=(0, 1))
 
     def _shared_pass(
