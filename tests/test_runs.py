@@ -290,3 +290,14 @@ def test_beta_auto_is_resolved_and_logged(tmp_path, monkeypatch):
     assert run.config.algorithm.beta in [t["beta"] for t in tried]
     assert document["algorithm"]["beta"] == run.config.algorithm.beta
     assert run.metrics[0]["beta"] == pytest.approx(run.config.algorithm.beta)
+
+
+def test_a_signal_ends_a_script_too(monkeypatch):
+    class Interrupting(api.Quiet):
+        def progress(self, lines, total):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(ecop.Stopped) as stop:
+        ecop.train("PointCircle", QUICK, iterations=40, watch=Interrupting(), **TINY)
+    assert stop.value.run.iteration == 5
+    assert isinstance(stop.value, KeyboardInterrupt)

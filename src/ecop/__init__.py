@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ecop.algorithms.ecop import ECOP
-    from ecop.api import Diverged, Run, load, resume, train
+    from ecop.api import Diverged, Run, Stopped, load, resume, train
     from ecop.envs import make
     from ecop.training import TrainConfig
     from ecop.types import Spec, UserError
@@ -25,6 +25,7 @@ __all__ = [
     "Diverged",
     "Run",
     "Spec",
+    "Stopped",
     "TrainConfig",
     "UserError",
     "load",
@@ -38,6 +39,7 @@ _HOMES = {
     "Diverged": "ecop.api",
     "Run": "ecop.api",
     "Spec": "ecop.types",
+    "Stopped": "ecop.api",
     "TrainConfig": "ecop.training",
     "UserError": "ecop.types",
     "load": "ecop.api",

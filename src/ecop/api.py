@@ -34,6 +34,15 @@ class Diverged(RuntimeError):
     """A quantity became NaN or infinite; training stopped before using it."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: the iteration was finished and saved; `run` holds it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        how = "" if run.path is None else f" Go on with:\n  ecop resume {run.path}"
+        super().__init__(f"Stopped after iteration {run.iteration}, saved.{how}")
+
+
 class Watch(Protocol):
     """Somebody who looks on while training runs."""
 
@@ -235,8 +244,8 @@ def _fit(run: Run, watch: Watch) -> None:
                 due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
                 if due or stopping.is_set():
                     runs.save_checkpoint(run.path, run.states)
-            if stopping.is_set():
-                break
+            if stopping.is_set() and not run.finished:
+                raise Stopped(run)
 
 
 def plan(done: int, total: int) -> list[int]:

@@ -163,24 +163,21 @@ def resume_command(argv: list[str]) -> int:
 
 def fit(title: str, folder: Path, work: Any) -> int:
     """Train under a display; print the result, or how to go on."""
-    from ecop.api import Diverged
+    from ecop.api import Diverged, Stopped
     from ecop.display import LiveWatch, watch
 
     shown = watch(title)
     try:
         if isinstance(shown, LiveWatch):
             with shown:
-                run = work(shown)
+                work(shown)
         else:
-            run = work(shown)
+            work(shown)
     except Diverged as error:
         print(f"ecop: {error}", file=sys.stderr)
         return 1
-    if not run.finished:
-        print(
-            f"Stopped after iteration {run.iteration}, saved. Go on with:\n"
-            f"  ecop resume {folder}"
-        )
+    except Stopped as stop:
+        print(stop)
         return 130
     print(f"Done: {folder}\n  ecop evaluate {folder}\n  ecop plot {folder}")
     return 0
