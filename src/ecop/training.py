@@ -190,6 +190,10 @@ class Learner:
             decay=self.config.gae_decay,
         )
         limits = jnp.asarray([self.spec.limits[i] for i in enforced], jnp.float32)
+        cost_return = jnp.sum(costs, axis=1)
+        cost_mean = jnp.mean(cost_return, axis=0)
+        count = cost_return.shape[0]
+        squares = jnp.sum((cost_return - cost_mean[None]) ** 2, axis=0)
         batch = Batch(
             observation=x,
             action=episodes.action,
@@ -197,7 +201,8 @@ class Learner:
             alive=episodes.alive,
             adv=advantages[..., 0],
             cost_adv=advantages[..., 1:],
-            violation=jnp.mean(jnp.sum(costs, axis=1), axis=0) - limits,
+            cost_error=jnp.sqrt(squares / (max(count - 1, 1) * count)),
+            violation=cost_mean - limits,
         )
         return batch, returns_to_go(signal, self.config.discount)
 

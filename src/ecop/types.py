@@ -166,6 +166,7 @@ class Batch(NamedTuple):
     alive: jax.Array  # [N, H]
     adv: jax.Array  # [N, H] in reward units
     cost_adv: jax.Array  # [N, H, C] in cost units
+    cost_error: jax.Array  # [C] standard error of the mean cost return
     violation: jax.Array  # [C] mean cost return - limit, in cost units
 
 

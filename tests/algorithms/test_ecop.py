@@ -40,6 +40,7 @@ def random_batch(policy, params, count=2, seed=0, dead=True):
         adv=jnp.asarray(rng.normal(size=(N, H)) * alive, jnp.float32),
         cost_adv=jnp.asarray(rng.normal(size=(N, H, count)), jnp.float32)
         * alive[..., None],
+        cost_error=jnp.asarray(rng.random(size=count), jnp.float32),
         violation=jnp.asarray(rng.normal(size=count), jnp.float32),
     )
 
@@ -87,14 +88,13 @@ def test_adaptive_beta(violation, multiplier, grows):
 
 
 def test_multipliers_follow_the_violation():
-    algorithm = ECOP(beta=3.0, units="paper", backward_steps=2)
+    algorithm = ECOP(beta=3.0, units="paper", backward_steps=2, caution=0.5)
     policy, params, state, batch = setup(algorithm)
     state = state._replace(multiplier=jnp.array([0.5, 2.0]))
     run = jax.jit(algorithm.update, static_argnums=1)
     _, new, _ = run(jax.random.key(0), policy, params, state, batch)
-    slow = np.maximum(
-        0, np.asarray(state.multiplier) + 3.0 * np.asarray(batch.violation)
-    )
+    violation = np.asarray(batch.violation) + 0.5 * np.asarray(batch.cost_error)
+    slow = np.maximum(0, np.asarray(state.multiplier) + 3.0 * violation)
     np.testing.assert_allclose(new.multiplier, slow, rtol=1e-5)
 
 
@@ -157,6 +157,8 @@ def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
         backward_steps=steps,
         optimiser=optimiser,
         learning_rate=0.05,
+        episodes_per_step=0,
+        caution=0.0,
     )
     policy, params, state, batch = setup(algorithm)
     count = steps or H
@@ -189,7 +191,13 @@ def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
 
 def test_per_step_pass_changes_each_block_given_the_later_ones():
     algorithm = ECOP(
-        beta=2.0, backward_steps=3, optimiser="sgd", learning_rate=0.5, units="paper"
+        beta=2.0,
+        backward_steps=3,
+        episodes_per_step=0,
+        optimiser="sgd",
+        learning_rate=0.5,
+        units="paper",
+        caution=0.0,
     )
     policy, params, state, batch = setup(algorithm, form="per_step")
     state = state._replace(multiplier=jnp.full(2, 0.3))
@@ -249,6 +257,7 @@ def test_scaling_a_cost_with_its_limit_changes_nothing():
     factor = jnp.array([37.0, 0.1])
     scaled = batch._replace(
         cost_adv=batch.cost_adv * factor[None, None],
+        cost_error=batch.cost_error * factor,
         violation=batch.violation * factor,
     )
     one, two = update(algorithm, batch), update(algorithm, scaled)
@@ -263,7 +272,7 @@ def test_scaling_a_cost_with_its_limit_changes_nothing():
 @pytest.mark.parametrize("form", ["time", "per_step"])
 def test_a_critic_error_alone_puts_no_price_on_cost(form):
     """Within the limits and at multiplier 0 the old policy pays no penalty."""
-    algorithm = ECOP(backward_steps=3, learning_rate=1e-4)
+    algorithm = ECOP(backward_steps=3, learning_rate=1e-4, caution=0.0)
     policy, params, state, batch = setup(algorithm, form=form)
     batch = batch._replace(violation=jnp.full(2, -0.5, jnp.float32))
     wrong = batch._replace(cost_adv=batch.cost_adv + 1.0)
@@ -287,6 +296,7 @@ def test_dead_steps_have_no_effect():
 
 KNOBS = {
     "beta": 3.0,
+    "caution": 0.0,
     "beta_growth": 1.5,
     "penalty": "paper",
     "units": "paper",
@@ -355,6 +365,7 @@ def test_predicted_std():
         ("passes", 0),
         ("backward_steps", -1),
         ("clip", 0.0),
+        ("caution", -1.0),
     ],
 )
 def test_bad_options(name, value):
