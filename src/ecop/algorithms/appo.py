@@ -15,8 +15,8 @@ whose function `damped_penalty` it is. The adaptive sigma grows while the violat
 positive and has not shrunk to `progress` times that of the iteration before.
 
 Deviations: everything is dimensionless (learning/surrogates.py), so sigma and the rate
-do not depend on the unit of the cost; finite-horizon advantages and minibatches of whole
-episodes; the test for growth is that of augmented Lagrangian methods in general.
+do not depend on the unit of the cost; finite-horizon advantages and minibatches of
+whole episodes; the test for growth is that of augmented Lagrangian methods in general.
 """
 
 from __future__ import annotations

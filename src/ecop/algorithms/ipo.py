@@ -7,8 +7,8 @@
 | sharpness | t       | of the barrier -log(-psi) / t; larger is closer to exact |
 | slope_max |         | slope of the barrier's continuation outside the limit    |
 
-The paper starts from a feasible policy, because the logarithm does not exist outside the
-limit. Here the barrier goes on as its own tangent from the point where its slope is
+The paper starts from a feasible policy, because the logarithm does not exist outside
+the limit. Here the barrier goes on as its own tangent from the point where its slope is
 `slope_max`: an infeasible iterate descends reward and cost together with that large
 weight on the cost and comes back to the interior without a switch of objective.
 
