@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ecop.learning.networks import Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, HostStep, Spec, Step
+
+FAST = {"xla_backend_optimization_level": 0}  # for programs that run a millisecond
+
+
+@functools.cache
+def compiled(algorithm, policy):
+    """The update of an algorithm, compiled once per algorithm and policy."""
+
+    def update(key, params, state, batch):
+        return algorithm.update(key, policy, params, state, batch)
+
+    return jax.jit(update, compiler_options=FAST)
 
 
 def random_problem(form="time", action=None, count=1, seed=0, shape=(4, 6), **kwargs):

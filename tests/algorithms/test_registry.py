@@ -11,23 +11,14 @@ import pytest
 from ecop.algorithms import ALGORITHMS, PAPER, PAPER_DISCOUNT, PAPER_TRAIN
 from ecop.training import TrainConfig
 from ecop.types import Box, Discrete, UserError
-from probes import random_problem
+from probes import FAST, compiled, random_problem
 
 ONE_CONSTRAINT = {"cpo", "pcpo"}
-FAST = {"xla_backend_optimization_level": 0}  # these programs run for a millisecond
 SMALL = {"ecop": {"backward_steps": 3}}
 
 
 def make(name, **options):
     return ALGORITHMS[name](**{**SMALL.get(name, {}), **options})
-
-
-@functools.cache
-def compiled(algorithm, policy):
-    def update(key, params, state, batch):
-        return algorithm.update(key, policy, params, state, batch)
-
-    return jax.jit(update, compiler_options=FAST)
 
 
 def iterate(algorithm, problem, batch=None, count=2):

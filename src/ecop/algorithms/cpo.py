@@ -176,7 +176,7 @@ def solve_dual(
     def value(scale: Array) -> Array:
         nu = jnp.maximum(0.0, r + scale * c) * inverse
         square = q - 2.0 * nu * r + nu**2 * s
-        return 0.5 * square * safe_inverse(scale) + scale * delta - nu * c
+        return 0.5 * square / jnp.maximum(scale, 1.0 / FAR) + scale * delta - nu * c
 
     better = value(active) <= value(passive)
     scale = jnp.where(better & ~inside, active, jnp.where(inside, free, passive))

@@ -53,7 +53,7 @@ class P3O:
         learning_rate: Adam's, of the policy
     """
 
-    weight: float = 20.0
+    weight: float = 5.0
     growth: float = 1.0
     weight_max: float = 100.0
     clip: float = 0.2

@@ -122,7 +122,12 @@ def policy_change(
 def predicted_violation(
     distribution: Distribution, part: Batch, clip: float
 ) -> Float[Array, " C"]:
-    """Psi: the clipped, pessimistic cost surrogate plus the violation of the batch."""
+    """Psi: the clipped, pessimistic cost surrogate plus the violation of the batch.
+
+    The old policy's own surrogate, E[A_C] = 0, is subtracted on the same episodes: few
+    of them have a mean far from zero, and a penalty that is not linear in psi would
+    take that noise for a violation.
+    """
     change = ratio(distribution.log_prob(part.action), part.log_prob)
-    cost = clipped_cost(change, part.cost_adv, clip)
-    return step_mean(cost, part.alive) + part.violation
+    rise = clipped_cost(change, part.cost_adv, clip) - part.cost_adv
+    return step_mean(rise, part.alive) + part.violation
