@@ -6,8 +6,8 @@
 | loss       |        | -E[log pi_theta(a|s,h) mixed]: plain policy gradient |
 | multiplier | lambda | max(0, lambda + rate (J_C - d)), on the same samples |
 
-Each gradient step uses fresh episodes once (`epochs` = 1), so the gradient is the plain
-one up to the few steps of the iteration; there is no ratio, no clip, no trust region.
+The default is one gradient step per iteration on all its episodes, the plain policy
+gradient: there is no ratio, no clip and no trust region that would allow more.
 
 Deviations: the expected cost is constrained, as in the comparison, not its conditional
 value at risk, which needs the cost of each episode; everything is dimensionless
@@ -59,9 +59,9 @@ class PDO:
     multiplier_rate: float = 2.0
     multiplier_rule: Rule = "plain"
     epochs: int = 1
-    episodes_per_step: int = 2
+    episodes_per_step: int = 20
     target_kl: float = 0.0
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
 
     def __post_init__(self) -> None:
         require(
