@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop.types import Box, Constraint, Discrete, HostStep, Spec, Step
+from ecop.learning.networks import Policy, with_time
+from ecop.types import Batch, Box, Constraint, Discrete, HostStep, Spec, Step
+
+FAST = {"xla_backend_optimization_level": 0}  # for programs that run a millisecond
+
+
+@functools.cache
+def compiled(algorithm, policy):
+    """The update of an algorithm, compiled once per algorithm and policy."""
+
+    def update(key, params, state, batch):
+        return algorithm.update(key, policy, params, state, batch)
+
+    return jax.jit(update, compiler_options=FAST)
+
+
+def random_problem(form="time", action=None, count=1, seed=0, shape=(4, 6), **kwargs):
+    """A small policy, its parameters and a random batch it might have collected.
+
+    One episode is dead from step 4 on.
+    """
+    episodes, horizon = shape
+    constraints = tuple(Constraint(f"c{i}", 1.0) for i in range(count))
+    spec = Spec(3, action or Box(2), horizon, constraints)
+    policy = Policy(spec, form, (4,), **kwargs)
+    params = policy.init(jax.random.key(seed))
+    rng = np.random.default_rng(seed)
+    x = jnp.asarray(rng.normal(size=(episodes, horizon, 3)), jnp.float32)
+    x = with_time(x, jnp.arange(horizon), horizon)
+    distribution = policy.over(params, x)
+    action = distribution.sample(policy.noise(jax.random.key(seed), shape))
+    alive = np.ones(shape, np.float32)
+    alive[1, 4:] = 0.0
+    cost_adv = rng.normal(size=(*shape, count)) * alive[..., None]
+    batch = Batch(
+        observation=x,
+        action=action,
+        log_prob=distribution.log_prob(action),
+        alive=jnp.asarray(alive),
+        adv=jnp.asarray(rng.normal(size=shape) * alive, jnp.float32),
+        cost_adv=jnp.asarray(cost_adv, jnp.float32),
+        violation=jnp.asarray(np.linspace(2.0, 1.0, count), jnp.float32),
+    )
+    return spec, policy, params, batch
 
 
 class Spend:

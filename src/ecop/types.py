@@ -20,6 +20,18 @@ class UserError(ValueError):
     """A mistake in the input; its message is one sentence that says what to do."""
 
 
+def require(options: Any, positive: str = "", not_negative: str = "") -> None:
+    """Refuse options whose named fields (separated by blanks) are out of range."""
+    for name in positive.split():
+        if not getattr(options, name) > 0:
+            raise UserError(f"{name} must be positive, not {getattr(options, name)}.")
+    for name in not_negative.split():
+        if not getattr(options, name) >= 0:
+            raise UserError(
+                f"{name} must be zero or more, not {getattr(options, name)}."
+            )
+
+
 @dataclass(frozen=True)
 class Box:
     """Continuous actions; the environment clips them to [-1, 1]."""

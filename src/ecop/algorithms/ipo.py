@@ -1,0 +1,112 @@
+"""IPO: Interior-point Policy Optimization (Liu, Ding, Liu 2020).
+
+| here      | paper   | meaning                                                  |
+|-----------|---------|----------------------------------------------------------|
+| loss      | L^CLIP  | -E[min(ratio A, clip(ratio) A)]                          |
+| psi       | J_C^hat | cost surrogate + violation, negative inside the limit    |
+| sharpness | t       | of the barrier -log(-psi) / t; larger is closer to exact |
+| slope_max |         | slope of the barrier's continuation outside the limit    |
+
+The paper starts from a feasible policy, because the logarithm does not exist outside
+the limit. Here the barrier goes on as its own tangent from the point where its slope is
+`slope_max`: an infeasible iterate descends reward and cost together with that large
+weight on the cost and comes back to the interior without a switch of objective.
+
+Deviations: that continuation; psi is dimensionless (learning/surrogates.py), which only
+adds a constant to the logarithm, so `sharpness` does not depend on the cost's unit; the
+surrogate inside the barrier is the pessimistic clipped one of the cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from ecop.algorithms.ppo import clipped_loss
+from ecop.learning.minibatch import minibatch_descent
+from ecop.learning.networks import Distribution, Policy
+from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
+from ecop.types import Batch, Spec, require
+
+
+class State(NamedTuple):
+    """What IPO carries from one iteration to the next."""
+
+    cost_scale: Array  # [C] running std of the cost advantage
+    optimiser: Any
+
+
+@dataclass(frozen=True)
+class IPO:
+    """Options of IPO.
+
+    Attributes:
+        sharpness: t of the barrier -log(slack) / t
+        slope_max: weight of the cost outside the limit
+        clip: the ratio is clipped to 1 +- this
+        epochs: passes over the batch per iteration
+        episodes_per_step: episodes in each gradient step
+        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
+        learning_rate: Adam's, of the policy
+    """
+
+    sharpness: float = 200.0
+    slope_max: float = 20.0
+    clip: float = 0.2
+    epochs: int = 20
+    episodes_per_step: int = 5
+    target_kl: float = 0.0
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            "sharpness slope_max clip epochs episodes_per_step learning_rate",
+            "target_kl",
+        )
+
+    def init(self, policy: Policy, params: Any, spec: Spec) -> State:
+        """State before the first iteration; `params` are the policy's."""
+        del policy
+        count = len(spec.enforced)
+        return State(
+            cost_scale=jnp.zeros(count, jnp.float32),
+            optimiser=optax.adam(self.learning_rate).init(params),
+        )
+
+    def update(
+        self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
+    ) -> tuple[Any, State, dict[str, Array]]:
+        """One iteration: descent on the clipped surrogate plus the barrier."""
+        batch, scale = dimensionless(batch, state.cost_scale)
+
+        def objective(distribution: Distribution, part: Batch) -> Array:
+            psi = predicted_violation(distribution, part, self.clip)
+            wall = jnp.sum(barrier(psi, self.sharpness, self.slope_max))
+            return clipped_loss(distribution, part, self.clip) + wall
+
+        done = minibatch_descent(
+            key, policy, params, state.optimiser, batch, objective, self
+        )
+        # The slope of the barrier is the multiplier that it stands for.
+        edge = 1.0 / (self.sharpness * self.slope_max)
+        slope = 1.0 / (self.sharpness * jnp.maximum(-batch.violation, edge))
+        info = {
+            "multipliers": slope,
+            **done.info,
+            **policy_change(policy, params, done.params, batch, self.clip),
+        }
+        return done.params, State(scale, done.optimiser), info
+
+
+def barrier(
+    psi: Float[Array, " C"], sharpness: float, slope_max: float
+) -> Float[Array, " C"]:
+    """-log(-psi) / t where its slope is below `slope_max`, else its tangent there."""
+    edge = 1.0 / (sharpness * slope_max)
+    slack = jnp.maximum(-psi, edge)
+    return -jnp.log(slack) / sharpness + slope_max * jnp.maximum(0.0, psi + edge)

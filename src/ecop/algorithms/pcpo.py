@@ -1,0 +1,124 @@
+"""PCPO: Projection-based Constrained Policy Optimization (Yang et al. 2020).
+
+| here       | paper | meaning                                                        |
+|------------|-------|----------------------------------------------------------------|
+| g, b       | g, a  | gradients of E[ratio A] and E[ratio A_C]                       |
+| violation  | b     | J_C - d of pi_old, in the unit of b                            |
+| reach      | x     | sqrt(2 delta / g F^-1 g) F^-1 g: the reward step, TRPO's       |
+| projection | L     | metric of the projection: F ("kl") or the identity ("l2")      |
+| step       |       | reach - max(0, (b reach + c) / (b L^-1 b)) L^-1 b              |
+
+The line search of 25 x 0.8 shortens the sum of both steps until the mean KL is within
+the region and the cost surrogate is no higher than max(-c, 0).
+
+Deviations: that line search (the paper's algorithm has none; the comparison's table
+does); c and b are dimensionless and in one unit (learning/surrogates.py); one
+constraint only; finite-horizon advantages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ecop.algorithms.cpo import refuse_several
+from ecop.learning.networks import Policy
+from ecop.learning.surrogates import dimensionless, policy_change
+from ecop.learning.trust_region import (
+    conjugate_gradient,
+    fisher_product,
+    line_search,
+    localise,
+    safe_inverse,
+)
+from ecop.types import Batch, Spec, UserError, require
+
+
+class State(NamedTuple):
+    """What PCPO carries from one iteration to the next."""
+
+    cost_scale: Array  # [C] running std of the cost advantage
+
+
+@dataclass(frozen=True)
+class PCPO:
+    """Options of PCPO.
+
+    Attributes:
+        projection: metric of the projection, "kl" or "l2"
+        target_kl: size of the trust region, mean KL(old || new)
+        damping: added to the diagonal of the Fisher matrix
+        cg_steps: steps of the conjugate gradient method
+        line_search_tries: how often a step is shortened before it is given up
+        line_search_decay: factor by which it is shortened
+    """
+
+    projection: Literal["kl", "l2"] = "kl"
+    target_kl: float = 0.01
+    damping: float = 0.1
+    cg_steps: int = 10
+    line_search_tries: int = 25
+    line_search_decay: float = 0.8
+
+    def __post_init__(self) -> None:
+        require(self, "target_kl damping cg_steps line_search_tries")
+        if not 0 < self.line_search_decay < 1:
+            raise UserError(
+                f"line_search_decay must lie in (0, 1), not {self.line_search_decay}."
+            )
+
+    def init(self, policy: Policy, params: Any, spec: Spec) -> State:
+        """State before the first iteration; `params` are the policy's."""
+        del policy, params
+        refuse_several(spec, "PCPO")
+        return State(jnp.zeros(len(spec.enforced), jnp.float32))
+
+    def update(
+        self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
+    ) -> tuple[Any, State, dict[str, Array]]:
+        """One iteration: reward step, projection, line search."""
+        del key
+        batch, scale = dimensionless(batch, state.cost_scale)
+        local = localise(policy, params, batch)
+        start = local.point
+        g = jax.grad(local.gain)(start)
+        b = jax.grad(lambda flat: jnp.sum(local.costs(flat)))(start)
+        # Without a constraint any c < 0 with b = 0 projects nothing.
+        c = jnp.sum(batch.violation) if batch.violation.size else jnp.float32(-1.0)
+        product = fisher_product(local.kl, start, self.damping)
+        natural = conjugate_gradient(product, g, self.cg_steps)
+        length = jnp.sqrt(2.0 * self.target_kl * safe_inverse(jnp.dot(g, natural)))
+        reach = length * natural
+        back = conjugate_gradient(product, b, self.cg_steps)
+        back = back if self.projection == "kl" else b
+        weight = jnp.maximum(0.0, jnp.dot(b, reach) + c) * safe_inverse(
+            jnp.dot(b, back)
+        )
+        step = reach - weight * back
+        allowed = jnp.sum(local.costs(start)) + jnp.maximum(0.0, -c)
+
+        def accept(step: Array) -> Array:
+            within = local.kl(start + step) <= self.target_kl
+            return within & (jnp.sum(local.costs(start + step)) <= allowed)
+
+        share = line_search(
+            accept, step, self.line_search_tries, self.line_search_decay
+        )
+        after = start + share * step
+        new = local.restore(after)
+        info = {
+            # The step is length (F^-1 g - multiplier L^-1 b).
+            "multipliers": jnp.broadcast_to(
+                weight * safe_inverse(length), batch.violation.shape
+            ),
+            "loss": -local.gain(after),
+            "gradient_norm": optax.tree.norm(g),
+            "step_share": share,
+            **policy_change(policy, params, new, batch),
+        }
+        return new, State(scale), info

@@ -1,0 +1,119 @@
+"""The one loop of minibatch descent: epochs over whole episodes, with a KL stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Array
+
+from ecop.learning.critics import episode_draws
+from ecop.learning.descent import descend
+from ecop.learning.networks import Distribution, Policy
+from ecop.types import Batch
+
+Objective = Callable[[Distribution, Batch], Array]
+
+
+@runtime_checkable
+class Options(Protocol):
+    """The fields of an algorithm that this loop reads."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the batch."""
+        ...
+
+    @property
+    def episodes_per_step(self) -> int:
+        """Episodes in each gradient step."""
+        ...
+
+    @property
+    def target_kl(self) -> float:
+        """Mean KL that ends the passes early; 0 never does."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam's."""
+        ...
+
+
+class Descent(NamedTuple):
+    """The end of a descent; `info` holds means over the gradient steps taken."""
+
+    params: Any
+    optimiser: Any
+    info: dict[str, Array]  # loss, gradient_norm, epochs
+
+
+def minibatch_descent(
+    key: Array,
+    policy: Policy,
+    params: Any,
+    optimiser_state: Any,
+    batch: Batch,
+    objective: Objective,
+    options: Options,
+) -> Descent:
+    """Descend `objective(distribution, part)` over random parts of the batch.
+
+    A part holds whole episodes [E, H] and the violation of the whole batch. After the
+    first epoch that takes the mean KL(old || new) beyond `target_kl` the others do
+    nothing; 0 switches this off.
+    """
+    episodes = batch.alive.shape[0]
+    size, target_kl = options.episodes_per_step, options.target_kl
+    steps = -(-episodes // min(size, episodes))
+    adam = optax.adam(options.learning_rate)
+    weight = batch.alive / jnp.maximum(jnp.sum(batch.alive), 1.0)
+    old = policy.over(params, batch.observation)
+
+    def step(carry: Any, draw: Array) -> tuple[Any, tuple[Array, Array]]:
+        params, state = carry
+        part = select_episodes(batch, draw)
+
+        def loss(params: Any) -> Array:
+            return objective(policy.over(params, part.observation), part)
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        carry = descend(adam, gradient, params, state)
+        return carry, (value, optax.tree.norm(gradient))
+
+    def epoch(carry: Any, key: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+        params, state, _ = carry
+        draws = episode_draws(key, episodes, steps, size)
+        (params, state), (losses, norms) = lax.scan(step, (params, state), draws)
+        stop = jnp.zeros((), bool)
+        if target_kl:
+            new = policy.over(params, batch.observation)
+            stop = jnp.sum(weight * old.kl(new)) > target_kl
+        trace = (jnp.mean(losses), jnp.mean(norms), jnp.ones((), jnp.float32))
+        return (params, state, stop), trace
+
+    def unless_stopped(carry: Any, key: Array) -> Any:
+        none = (jnp.zeros((), jnp.float32),) * 3
+        # Inside a cond, not a select: without vmap the skipped epochs cost nothing.
+        return lax.cond(carry[2], lambda c, k: (c, none), epoch, carry, key)
+
+    carry = (params, optimiser_state, jnp.zeros((), bool))
+    run = unless_stopped if target_kl else epoch
+    keys = jax.random.split(key, options.epochs)
+    carry, (losses, norms, done) = lax.scan(run, carry, keys)
+    taken = jnp.sum(done)
+    info = {
+        "loss": jnp.sum(losses) / taken,
+        "gradient_norm": jnp.sum(norms) / taken,
+        "epochs": taken,
+    }
+    return Descent(carry[0], carry[1], info)
+
+
+def select_episodes(batch: Batch, draw: Array) -> Batch:
+    """Return the episodes in `draw`; the violation stays that of the whole batch."""
+    return Batch(*(leaf[draw] for leaf in batch[:-1]), violation=batch.violation)

@@ -1,0 +1,109 @@
+"""Every constrained algorithm on tiny tasks whose answer is known."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from ecop.algorithms import ALGORITHMS
+from ecop.exact import PROBLEMS, solve
+from ecop.exact.task import TabularEnv
+from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
+from probes import Spend, Walk
+
+CONSTRAINED = [name for name in ALGORITHMS if name != "ppo"]
+PROBE = TrainConfig(
+    seeds=1,
+    episodes=32,
+    hidden=(16,),
+    critic_steps=10,
+    critic_episodes=8,
+    gae_decay=1.0,
+)
+REGION = {"target_kl": 0.02}
+LOOP = {"epochs": 5, "episodes_per_step": 8, "learning_rate": 3e-3}
+OPTIONS = {
+    "ecop": {"backward_steps": 6, "passes": 2, "learning_rate": 3e-3},
+    "pdo": {"episodes_per_step": 8, "learning_rate": 5e-3, "multiplier_rate": 1.0},
+    "trpo_lag": REGION,
+    "cpo": REGION,
+    "pcpo": REGION,
+}
+slow = pytest.mark.slow
+# In the fast suite one algorithm of each kind stands for the others.
+SOME = {"ppo_lag", "p3o", "cpo"}
+EACH = [
+    pytest.param(name, marks=[] if name in SOME else [slow]) for name in CONSTRAINED
+]
+
+
+@functools.cache
+def trained(name, env, limits=None, iterations=200, config=PROBE):
+    """Metrics of a run: reward [K] and costs [K, C], one row per iteration."""
+    spec = env.spec if limits is None else env.spec.with_limits(limits)
+    algorithm = ALGORITHMS[name](**OPTIONS.get(name, LOOP))
+    task = Learner(env, spec, algorithm, config)
+    rounds = run_seeds(task, init_seeds(task), [DISPATCH] * (iterations // DISPATCH))
+    parts = [part.metrics[0] for part in rounds]
+    return tuple(np.concatenate([m[key] for m in parts]) for key in ("reward", "costs"))
+
+
+def late(curves, share=50):
+    reward, costs = curves
+    return reward[-share:].mean(), costs[-share:].mean(axis=0)
+
+
+SPEND = Spend()
+WALK = Walk()
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_active_constraint_ends_at_the_limit_and_time_matters(name):
+    """The start spends 3 of an allowed 2, so it is infeasible and must recover."""
+    reward, costs = curves = trained(name, SPEND)
+    assert costs[0, 0] > 2.5
+    assert costs[:100].min() < 2.2
+    reward, cost = late(curves)
+    assert cost[0] == pytest.approx(2.0, abs=0.3)
+    # A policy that does not see the time earns 2/6 of all weights: 64 % of the best.
+    assert reward > 0.8 * SPEND.optimum(2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_slack_constraint_gives_the_unconstrained_optimum(name):
+    reward, _ = late(trained(name, SPEND, (100.0,)))
+    assert reward > 0.9 * SPEND.optimum(5.999)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(CONSTRAINED) - {"cpo", "pcpo"}))
+def test_two_constraints_one_active(name):
+    free, cost = late(trained(name, WALK, (np.inf, np.inf)))
+    assert cost[0] > 3.0
+    reward, cost = late(trained(name, WALK, (2.0, 4.0)))
+    assert cost[0] == pytest.approx(2.0, abs=0.5)
+    assert cost[1] < 4.0
+    assert reward < free
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["FactoredRing", "Inventory"])
+@pytest.mark.parametrize("name", CONSTRAINED)
+def test_against_the_linear_program(name, problem, capsys):
+    cmdp = PROBLEMS[problem]()
+    best = solve(cmdp)
+    reward, cost = late(trained(name, _tabular(problem), iterations=300))
+    limit = cmdp.spec.limits[0]
+    with capsys.disabled():
+        print(
+            f"\n{problem} {name}: reward {reward:.3f} of {best.value:.3f}, "
+            f"gap {best.value - reward:+.3f}, violation {cost[0] - limit:+.3f}"
+        )
+    assert cost[0] < 1.15 * limit
+    assert reward > 0.8 * best.value
+
+
+@functools.cache
+def _tabular(problem):
+    return TabularEnv(PROBLEMS[problem]())

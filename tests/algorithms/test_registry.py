@@ -1,0 +1,259 @@
+"""What every algorithm keeps; a new entry of the registry is covered at once."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ecop.algorithms import ALGORITHMS, PAPER, PAPER_DISCOUNT, PAPER_TRAIN
+from ecop.training import TrainConfig
+from ecop.types import Box, Discrete, UserError
+from probes import FAST, compiled, random_problem
+
+ONE_CONSTRAINT = {"cpo", "pcpo"}
+SMALL = {"ecop": {"backward_steps": 3}}
+
+
+def make(name, **options):
+    return ALGORITHMS[name](**{**SMALL.get(name, {}), **options})
+
+
+def iterate(algorithm, problem, batch=None, count=2):
+    """Two iterations on the same batch: the second meets the state of the first."""
+    spec, policy, params, default = problem
+    state = algorithm.init(policy, params, spec)
+    run = compiled(algorithm, policy)
+    for i in range(count):
+        key = jax.random.key(i)
+        params, state, info = run(key, params, state, batch or default)
+    return params, state, info
+
+
+def close(a, b, rtol=1e-3, atol=1e-5):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol, atol), a, b)
+
+
+def distance(a, b):
+    gaps = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), a, b)
+    return max(jax.tree.leaves(gaps))
+
+
+slow = pytest.mark.slow
+CASES = [
+    ("time", Box(2), 1),
+    ("per_step", Discrete(3), 2),
+    pytest.param("time", Discrete(3), 0, marks=slow),
+    pytest.param("per_step", Box(2), 1, marks=slow),
+    pytest.param("stationary", Box(2), 2, marks=slow),
+    pytest.param("stationary", Discrete(3), 1, marks=slow),
+]
+
+
+@pytest.mark.parametrize(("form", "action", "count"), CASES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_contract(name, form, action, count):
+    algorithm = make(name)
+    problem = random_problem(form, action, count)
+    spec, policy, params, batch = problem
+    if count > 1 and name in ONE_CONSTRAINT:
+        with pytest.raises(UserError, match="one constraint"):
+            algorithm.init(policy, params, spec)
+        return
+    state = algorithm.init(policy, params, spec)
+    new, after, info = first = iterate(algorithm, problem, count=1)
+    assert jax.tree.structure((params, state)) == jax.tree.structure((new, after))
+    for old, fresh in zip(
+        jax.tree.leaves((params, state)), jax.tree.leaves((new, after)), strict=True
+    ):
+        assert old.shape == fresh.shape
+        assert old.dtype == fresh.dtype
+        assert not fresh.weak_type
+        assert np.isfinite(fresh).all()
+    assert info["multipliers"].shape == (count,)
+    scalars = {"loss", "gradient_norm", "kl", "entropy"}
+    assert scalars <= info.keys()
+    assert all(info[x].shape == () for x in info.keys() - {"multipliers"})
+    assert all(np.isfinite(x).all() for x in info.values())
+    assert distance(params, new) > 1e-5
+    assert float(info["kl"]) > 0.0
+    again = iterate(algorithm, problem, count=1)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+
+    # Dead steps have no effect.
+    dead = batch.alive == 0.0
+    wide = dead[..., None] if isinstance(action, Box) else dead
+    changed = batch._replace(
+        observation=jnp.where(dead[..., None], 7.0, batch.observation),
+        action=jnp.where(wide, jnp.ones_like(batch.action), batch.action),
+    )
+    close(iterate(algorithm, problem), iterate(algorithm, problem, changed))
+
+    # Scaling a reward, or a cost with its limit, changes nothing.
+    factor = jnp.asarray([37.0, 0.1][:count], jnp.float32)
+    scaled = batch._replace(
+        adv=37.0 * batch.adv,
+        cost_adv=batch.cost_adv * factor[None, None],
+        violation=batch.violation * factor,
+    )
+    one, two = iterate(algorithm, problem), iterate(algorithm, problem, scaled)
+    close(one[0], two[0], rtol=1e-2, atol=1e-4)
+    multipliers = (one[2]["multipliers"], two[2]["multipliers"])
+    close(*multipliers, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_seeds_can_be_mapped(name):
+    algorithm = make(name)
+    problems = [random_problem(seed=seed) for seed in (0, 1)]
+    spec, policy, _, _ = problems[0]
+    stack = functools.partial(jax.tree.map, lambda *x: jnp.stack(x))
+    params, batches = ([p[i] for p in problems] for i in (2, 3))
+    states = [algorithm.init(policy, p, spec) for p in params]
+    keys = jax.random.split(jax.random.key(3), 2)
+
+    def update(key, params, state, batch):
+        return algorithm.update(key, policy, params, state, batch)
+
+    run = jax.jit(jax.vmap(update), compiler_options=FAST)
+    together = run(keys, stack(*params), stack(*states), stack(*batches))
+    for i in range(2):
+        alone = compiled(algorithm, policy)(keys[i], params[i], states[i], batches[i])
+        mine = jax.tree.map(lambda x, i=i: x[i], together)
+        close(mine[:2], alone[:2], rtol=1e-2, atol=1e-4)
+
+
+# A value for each field that must change the result, and what it needs to matter.
+LOOP = {
+    "epochs": 3,
+    "episodes_per_step": 4,
+    "target_kl": 1e-5,
+    "learning_rate": 0.02,
+}
+CLIPPED = {**LOOP, "clip": 0.01}
+ASCENT = {"multiplier_rate": 1.0, "multiplier_rule": "adam"}
+REGION = {
+    "target_kl": 0.05,
+    "damping": 1.0,
+    "cg_steps": 1,
+    "line_search_tries": 1,
+    "line_search_decay": 0.3,
+}
+KNOBS = {
+    "ecop": {
+        "beta": 3.0,
+        "beta_growth": 1.5,
+        "beta_max": 2.5,
+        "penalty": "paper",
+        "units": "paper",
+        "backward_steps": 2,
+        "episodes_per_step": 2,
+        "passes": 2,
+        "clip": 0.01,
+        "optimiser": "sgd",
+        "learning_rate": 0.02,
+    },
+    "ppo": CLIPPED,
+    "ppo_lag": {**CLIPPED, **ASCENT},
+    "cppo_pid": {
+        **CLIPPED,
+        "proportional": 1.0,
+        "integral": 0.1,
+        "derivative": 20.0,
+        "error_memory": 0.9,
+        "cost_memory": 0.1,
+        "delay": 1,
+    },
+    "focops": {
+        **LOOP,
+        "temperature": 0.5,
+        "gate": 0.001,
+        "multiplier_rate": 1.0,
+        "multiplier_max": 0.05,
+    },
+    "p3o": {**CLIPPED, "weight": 1.0, "growth": 2.0, "weight_max": 0.7},
+    "ipo": {**CLIPPED, "sharpness": 1.0, "slope_max": 1.0},
+    "appo": {
+        **CLIPPED,
+        "penalty": 1.0,
+        "growth": 2.0,
+        "progress": 2.0,
+        "penalty_max": 12.0,
+        "multiplier_rate": 1.0,
+    },
+    "pdo": {**LOOP, **ASCENT},
+    "trpo_lag": {**REGION, **ASCENT},
+    "cpo": REGION,
+    "pcpo": {**REGION, "projection": "l2"},
+}
+BASE = {  # by field: the other options under which it matters
+    ("ecop", "beta_max"): {"beta_growth": 2.0, "beta": 2.0},
+    ("p3o", "weight_max"): {"growth": 2.0, "weight": 0.5},
+    ("appo", "progress"): {"growth": 2.0},
+    ("appo", "penalty_max"): {"growth": 2.0},
+}
+# The step of these must be too long at first, for the line search to matter.
+SEARCHES = {"line_search_tries", "line_search_decay"}
+
+
+def test_every_field_has_a_knob():
+    assert KNOBS.keys() == ALGORITHMS.keys()
+    for name, knobs in KNOBS.items():
+        fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
+        assert knobs.keys() == fields, name
+
+
+def each_field():
+    for name, knobs in KNOBS.items():
+        for field in knobs:
+            # The shared loop is the same code for all, so PPO stands for it; e-COP has
+            # a test of its own.
+            shared = field in CLIPPED and name != "ppo"
+            shared |= field in REGION and name != "cpo"
+            marks = [slow] if shared or name == "ecop" else []
+            yield pytest.param(name, field, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "field"), each_field())
+def test_every_field_is_alive(name, field):
+    options = dict(BASE.get((name, field), {}))
+    if "learning_rate" in KNOBS[name]:
+        options.setdefault("learning_rate", 0.01)
+    if field in SEARCHES:
+        options["target_kl"] = 2.0  # far outside the quadratic model
+    base = make(name, **options)
+    other = make(name, **{**options, field: KNOBS[name][field]})
+    problem = random_problem()
+    later = problem[3]._replace(violation=jnp.asarray([4.0], jnp.float32))
+    ends = []
+    for algorithm in (base, other):
+        spec, policy, params, batch = problem
+        state = algorithm.init(policy, params, spec)
+        run = compiled(algorithm, policy)
+        for i, part in enumerate((batch, later, later)):
+            params, state, _ = run(jax.random.key(i), params, state, part)
+        ends.append(params)
+    assert distance(*ends) > 1e-6
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_preset_of_the_paper_can_be_made(name):
+    algorithm = ALGORITHMS[name](**PAPER[name])
+    assert algorithm.target_kl == 0.01
+    TrainConfig(**PAPER_TRAIN, discount=PAPER_DISCOUNT[name])
+
+
+def test_the_preset_covers_all_baselines():
+    assert PAPER.keys() == ALGORITHMS.keys() - {"ecop"}
+    assert PAPER_DISCOUNT.keys() == PAPER.keys()
+
+
+@pytest.mark.parametrize("name", KNOBS.keys() - {"ecop"})
+def test_bad_options_are_refused(name):
+    numbers = [k for k, v in KNOBS[name].items() if not isinstance(v, str)]
+    for field in numbers:
+        for bad in (-1, float("nan")):
+            with pytest.raises(UserError, match=field):
+                make(name, **{field: bad})

@@ -1,0 +1,56 @@
+"""Multiplier rules against hand-worked sequences."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ecop.learning.multipliers import ascend, control, init_ascent, init_pid
+
+
+def array(*values):
+    return jnp.asarray(values, jnp.float32)
+
+
+def test_plain_ascent_is_projected():
+    state = init_ascent(2, "plain", 0.5)
+    for violation, value in [
+        (array(1.0, -1.0), [0.5, 0.0]),
+        (array(-0.4, 2.0), [0.3, 1.0]),
+        (array(-9.0, 9.0), [0.0, 1.5]),
+    ]:
+        state = ascend(state, violation, "plain", 0.5, maximum=1.5)
+        np.testing.assert_allclose(state.value, value, rtol=1e-5)
+
+
+def test_adam_steps_do_not_depend_on_the_scale():
+    values = []
+    for scale in (1.0, 1000.0):
+        state = init_ascent(1, "adam", 0.1)
+        for violation in (2.0, 1.0, -0.5):
+            state = ascend(state, array(scale * violation), "adam", 0.1)
+        values.append(float(state.value[0]))
+    assert values[0] == pytest.approx(values[1], rel=1e-3)
+    assert 0.1 < values[0] < 0.3
+
+
+def test_pid_by_hand():
+    """K_P = 1, K_I = 0.5, K_D = 2, memories 0.5 and 0.75, a delay of 2."""
+    gains = {"proportional": 1.0, "integral": 0.5, "derivative": 2.0}
+    memories = {"error_memory": 0.5, "cost_memory": 0.75}
+    state = init_pid(1, 2)
+    #   violation  I      error   cost      cost two before  rise     lambda
+    expected = [
+        (4.0, 2.0, 4.0, 4.0),  # first value, no rise: 4 + 2 = 6
+        (8.0, 6.0, 6.0, 5.0),  # rise 5 - 4: 6 + 6 + 2 = 14
+        (0.0, 6.0, 3.0, 3.75),  # 3.75 < 4, no rise: 3 + 6 = 9
+        (-20.0, 0.0, -8.5, -2.1875),  # 0 - 8.5 < 0
+        (12.0, 6.0, 1.75, 1.359375),  # 1.36 < 3.75, no rise: 1.75 + 6
+        (12.0, 12.0, 6.875, 4.01953125),  # rise 4.0195 + 2.1875
+    ]
+    answers = [6.0, 14.0, 9.0, 0.0, 7.75, 6.875 + 12.0 + 2 * 6.20703125]
+    for (violation, total, error, cost), answer in zip(expected, answers, strict=True):
+        state, multiplier = control(state, array(violation), **gains, **memories)
+        assert float(state.integral[0]) == pytest.approx(total)
+        assert float(state.error[0]) == pytest.approx(error)
+        assert float(state.cost[0]) == pytest.approx(cost)
+        assert float(multiplier[0]) == pytest.approx(answer)

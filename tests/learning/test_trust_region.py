@@ -1,0 +1,90 @@
+"""Natural gradients against explicitly formed matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ecop.learning.trust_region import (
+    conjugate_gradient,
+    fisher_product,
+    line_search,
+    localise,
+)
+from ecop.types import Box, Discrete
+from probes import random_problem
+
+
+def explicit_fisher(policy, params, batch):
+    """E[score score^T] over the living steps, the action summed or integrated out."""
+    point, restore = jax.flatten_util.ravel_pytree(params)
+    x, alive = batch.observation, np.asarray(batch.alive)
+
+    def outputs(flat):
+        return policy.over(restore(flat), x)
+
+    if isinstance(policy.spec.action, Discrete):
+        jacobian = jax.jit(jax.jacobian(lambda f: outputs(f).log_probs))(
+            point
+        )  # [N, H, n, P]
+        p = np.exp(outputs(point).log_probs)
+        per_step = np.einsum("nha,nhai,nhaj->nhij", p, jacobian, jacobian)
+    else:
+        jacobian = jax.jit(jax.jacobian(outputs))(point)
+        precision = np.exp(-2 * np.asarray(outputs(point).log_std))
+        mean, log_std = np.asarray(jacobian.mean), np.asarray(jacobian.log_std)
+        # The Fisher matrix of a normal distribution is 1/std^2 for the mean and 2 for
+        # the log std.
+        per_step = np.einsum("nha,nhai,nhaj->nhij", precision, mean, mean)
+        per_step += 2 * np.einsum("nhai,nhaj->nhij", log_std, log_std)
+    return np.einsum("nh,nhij->ij", alive, per_step) / alive.sum()
+
+
+@pytest.mark.parametrize(
+    ("form", "action"), [("time", Box(2)), ("per_step", Discrete(3))]
+)
+def test_natural_gradient(form, action):
+    _, policy, params, batch = random_problem(form, action)
+
+    @jax.jit
+    def ours(params, batch):
+        local = localise(policy, params, batch)
+        gradient = jax.grad(local.gain)(local.point)
+        product = fisher_product(local.kl, local.point, 0.1)
+        x = conjugate_gradient(product, gradient, 60)
+        return local.point, gradient, product(gradient), x
+
+    point, gradient, image, x = ours(params, batch)
+    matrix = explicit_fisher(policy, params, batch) + 0.1 * np.eye(len(point))
+    np.testing.assert_allclose(image, matrix @ gradient, rtol=1e-3, atol=1e-5)
+    solved = np.linalg.solve(matrix, np.asarray(gradient, np.float64))
+    np.testing.assert_allclose(x, solved, rtol=1e-2, atol=1e-3 * np.abs(solved).max())
+
+
+def test_conjugate_gradient_of_nothing_is_nothing():
+    zero = jnp.zeros(3, jnp.float32)
+    np.testing.assert_array_equal(conjugate_gradient(lambda v: 2.0 * v, zero, 5), zero)
+
+
+def test_surrogates_predict_the_episodic_cost():
+    """H times the cost surrogate is sum_h E[ratio A_C], in the unit of the cost."""
+    _, policy, params, batch = random_problem(count=2)
+    local = localise(policy, params, batch)
+    shifted = local.point + 0.1
+    horizon = batch.alive.shape[1]
+    after = policy.over(local.restore(shifted), batch.observation)
+    ratio = np.exp(np.asarray(after.log_prob(batch.action) - batch.log_prob))
+    alive, cost_adv = np.asarray(batch.alive), np.asarray(batch.cost_adv)
+    slow = np.zeros(2)
+    for h in range(horizon):
+        slow += (alive[:, h] * ratio[:, h]) @ cost_adv[:, h] / len(alive)
+    np.testing.assert_allclose(horizon * local.costs(shifted), slow, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("limit", "share"), [(10.0, 1.0), (1.0, 0.5), (0.3, 0.125), (1e-9, 0.0)]
+)
+def test_line_search(limit, share):
+    step = jnp.asarray([2.0, 0.0], jnp.float32)
+    found = line_search(lambda s: jnp.max(s) <= limit, step, 5, 0.5)
+    assert float(found) == share
