@@ -49,6 +49,7 @@ def random_problem(form="time", action=None, count=1, seed=0, shape=(4, 6), **kw
         alive=jnp.asarray(alive),
         adv=jnp.asarray(rng.normal(size=shape) * alive, jnp.float32),
         cost_adv=jnp.asarray(cost_adv, jnp.float32),
+        cost_error=jnp.full(count, 0.1, jnp.float32),
         violation=jnp.asarray(np.linspace(2.0, 1.0, count), jnp.float32),
     )
     return spec, policy, params, batch

@@ -47,6 +47,7 @@ from jaxtyping import Array, Float
 
 from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
+from ecop.learning.minibatch import select_episodes, stepwise
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
 from ecop.types import Batch, Spec, UserError
@@ -237,7 +238,7 @@ class ECOP:
             ) -> tuple[Any, tuple[Array, Array]]:
                 params, optimiser = carry
                 start, draw = x
-                part = select_episodes(suffix, draw)
+                part = suffix if draw is None else select_episodes(suffix, draw)
                 late = (h >= start).astype(jnp.float32)
 
                 def objective(params: Any) -> Array:
@@ -282,7 +283,7 @@ class ECOP:
         def step(later: Array, x: Any) -> tuple[Array, Any]:
             params, optimiser, block, draw = x
             whole = batch._replace(**block)
-            part = select_episodes(whole, draw)
+            part = whole if draw is None else select_episodes(whole, draw)
 
             def objective(params: Any) -> Array:
                 distribution = policy.over(params, part.observation)
@@ -347,22 +348,9 @@ def in_blocks(params: Any, steps: int) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(steps, -1, *leaf.shape[1:]), params)
 
 
-def stepwise(batch: Batch) -> dict[str, Array]:
-    """Return the fields of a batch that have the axes [N, H]."""
-    per_constraint = ("cost_error", "violation")
-    return {k: v for k, v in batch._asdict().items() if k not in per_constraint}
-
-
 def select_steps(batch: Batch, steps: slice) -> Batch:
     """Return the batch with only `steps` of every episode."""
     return batch._replace(**{k: leaf[:, steps] for k, leaf in stepwise(batch).items()})
-
-
-def select_episodes(batch: Batch, draw: Array | None) -> Batch:
-    """Return the batch with only the episodes in `draw`; all of them for None."""
-    if draw is None:
-        return batch
-    return batch._replace(**{k: leaf[draw] for k, leaf in stepwise(batch).items()})
 
 
 def pick(draws: Array | None, group: np.ndarray) -> Array | None:

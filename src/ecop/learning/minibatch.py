@@ -114,6 +114,12 @@ def minibatch_descent(
     return Descent(carry[0], carry[1], info)
 
 
+def stepwise(batch: Batch) -> dict[str, Array]:
+    """Return the fields of a batch that have the axes [N, H]."""
+    per_constraint = ("cost_error", "violation")
+    return {k: v for k, v in batch._asdict().items() if k not in per_constraint}
+
+
 def select_episodes(batch: Batch, draw: Array) -> Batch:
     """Return the episodes in `draw`; the violation stays that of the whole batch."""
-    return Batch(*(leaf[draw] for leaf in batch[:-1]), violation=batch.violation)
+    return batch._replace(**{k: leaf[draw] for k, leaf in stepwise(batch).items()})
