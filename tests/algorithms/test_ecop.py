@@ -159,6 +159,7 @@ def test_shared_pass_is_algorithm_2(units, penalty, steps, optimiser):
         learning_rate=0.05,
         episodes_per_step=0,
         caution=0.0,
+        max_kl=1e9,
     )
     policy, params, state, batch = setup(algorithm)
     count = steps or H
@@ -198,6 +199,7 @@ def test_per_step_pass_changes_each_block_given_the_later_ones():
         learning_rate=0.5,
         units="paper",
         caution=0.0,
+        max_kl=1e9,
     )
     policy, params, state, batch = setup(algorithm, form="per_step")
     state = state._replace(multiplier=jnp.full(2, 0.3))
@@ -297,6 +299,7 @@ def test_dead_steps_have_no_effect():
 KNOBS = {
     "beta": 3.0,
     "caution": 0.0,
+    "max_kl": 1e-4,
     "beta_growth": 1.5,
     "penalty": "paper",
     "units": "paper",
@@ -344,6 +347,16 @@ def test_contract(form, action, count):
     assert info["multipliers"].shape == (count,)
 
 
+@pytest.mark.parametrize("form", ["time", "per_step"])
+def test_a_wild_step_is_shortened(form):
+    algorithm = ECOP(backward_steps=3, learning_rate=1.0, max_kl=0.01)
+    _, _, _, batch = setup(algorithm, form=form)
+    _, _, info = update(algorithm, batch, form=form)
+    assert 1e-6 < float(info["kl"]) <= 0.01
+    free = dataclasses.replace(algorithm, max_kl=1e9)
+    assert float(update(free, batch, form=form)[2]["kl"]) > 1.0
+
+
 def test_predicted_std():
     algorithm = ECOP(backward_steps=2, learning_rate=0.05)
     policy, params, _, batch = setup(algorithm, std="predicted")
@@ -366,6 +379,7 @@ def test_predicted_std():
         ("backward_steps", -1),
         ("clip", 0.0),
         ("caution", -1.0),
+        ("max_kl", 0.0),
     ],
 )
 def test_bad_options(name, value):

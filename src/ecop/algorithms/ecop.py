@@ -31,6 +31,8 @@ Deviations from the printed paper (numbers as in the list of errata, docs/ecop.m
    cost by itself, the higher the earlier t, which no multiplier takes back.
 9. `caution` standard errors of the measured cost are added to the violation, so that
    the limit holds for most batches and not only on average; 0 is the paper's.
+10. A pass that moves the policy farther than `max_kl` is shortened: clipping alone does
+    not bound the step, and one outlier in a batch could undo the training.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ class ECOP:
         backward_steps: gradient steps of one backward pass; 0 means H, the literal pass
         episodes_per_step: episodes in each gradient step; 0 means all of the batch
         passes: backward passes per iteration
+        max_kl: an iteration that moves the policy farther is shortened to this KL
         clip: the ratio is clipped to 1 +- this
         optimiser: "adam" or "sgd"
         learning_rate: of the policy
@@ -93,6 +96,7 @@ class ECOP:
     backward_steps: int = 100
     episodes_per_step: int = 5
     passes: int = 1
+    max_kl: float = 0.05
     clip: float = 0.2
     optimiser: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 5e-4
@@ -107,10 +111,10 @@ class ECOP:
                 "backward_steps and episodes_per_step must be 0 or more and passes 1 "
                 "or more."
             )
-        if not (self.clip > 0 and self.learning_rate > 0 and self.caution >= 0):
-            raise UserError(
-                "clip and learning_rate must be positive, caution 0 or more."
-            )
+        if not (self.clip > 0 and self.learning_rate > 0 and self.max_kl > 0):
+            raise UserError("clip, learning_rate and max_kl must be positive.")
+        if not self.caution >= 0:
+            raise UserError(f"caution must be 0 or more, not {self.caution}.")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
@@ -154,8 +158,9 @@ class ECOP:
         keys = jax.random.split(key, self.passes)
         carry, (losses, norms) = lax.scan(one_pass, (params, state.optimiser), keys)
         new, optimiser = carry
+        new = step_back(policy, params, new, batch, self.max_kl)
 
-        before, after = (policy.over(p, batch.observation) for p in (params, new))
+        after = policy.over(new, batch.observation)
         steps = jnp.maximum(jnp.sum(batch.alive), 1.0)
         change = ratio(after.log_prob(batch.action), batch.log_prob)
         clipped = (jnp.abs(change - 1.0) > self.clip).astype(jnp.float32)
@@ -164,7 +169,7 @@ class ECOP:
             "beta": beta,
             "loss": jnp.mean(losses),
             "gradient_norm": jnp.mean(norms),
-            "kl": jnp.sum(batch.alive * before.kl(after)) / steps,
+            "kl": mean_kl(policy, params, new, batch),
             "clipped": jnp.sum(batch.alive * clipped) / steps,
             "entropy": jnp.sum(batch.alive * after.entropy()) / steps,
         }
@@ -310,6 +315,27 @@ class ECOP:
         if 0 < self.episodes_per_step < episodes:
             return episode_draws(key, episodes, steps, self.episodes_per_step)
         return None
+
+
+def mean_kl(policy: Policy, old: Any, new: Any, batch: Batch) -> Float[Array, ""]:
+    """Mean of KL(old || new) over the living steps."""
+    before, after = (policy.over(p, batch.observation) for p in (old, new))
+    steps = jnp.maximum(jnp.sum(batch.alive), 1.0)
+    return jnp.sum(batch.alive * before.kl(after)) / steps
+
+
+def step_back(policy: Policy, old: Any, new: Any, batch: Batch, max_kl: float) -> Any:
+    """Halve the way from the old to the new parameters until the KL is small enough."""
+
+    def too_far(state: tuple[Any, Array]) -> Array:
+        params, tries = state
+        return (mean_kl(policy, old, params, batch) > max_kl) & (tries < 20)
+
+    def halve(state: tuple[Any, Array]) -> tuple[Any, Array]:
+        params, tries = state
+        return jax.tree.map(lambda a, b: 0.5 * (a + b), old, params), tries + 1
+
+    return lax.while_loop(too_far, halve, (new, jnp.zeros((), jnp.int32)))[0]
 
 
 def damped_penalty(
