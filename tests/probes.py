@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop.learning.networks import Policy, with_time
+from ecop.learning.networks import Form, Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, HostStep, Spec, Step
 
 FAST = {"xla_backend_optimization_level": 0}  # for programs that run a millisecond
@@ -24,7 +24,9 @@ def compiled(algorithm, policy):
     return jax.jit(update, compiler_options=FAST)
 
 
-def random_problem(form="time", action=None, count=1, seed=0, shape=(4, 6), **kwargs):
+def random_problem(
+    form: Form = "time", action=None, count=1, seed=0, shape=(4, 6), **kwargs
+):
     """A small policy, its parameters and a random batch it might have collected.
 
     One episode is dead from step 4 on.

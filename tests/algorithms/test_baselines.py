@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
 from ecop.algorithms.cpo import CPO, solve_dual
@@ -107,7 +108,7 @@ def predicted(problem, batch, new):
 def _predicted(policy, params, batch, new):
     batch, _ = dimensionless(batch, jnp.zeros_like(batch.violation))
     local = localise(policy, params, batch)
-    flat, _ = jax.flatten_util.ravel_pytree(new)
+    flat, _ = ravel_pytree(new)
     gain = local.gain(flat) - local.gain(local.point)
     return gain, local.costs(flat) + batch.violation
 

@@ -60,7 +60,8 @@ WALK = Walk()
 @pytest.mark.parametrize("name", EACH)
 def test_active_constraint_ends_at_the_limit_and_time_matters(name):
     """The start spends 3 of an allowed 2, so it is infeasible and must recover."""
-    reward, costs = curves = trained(name, SPEND)
+    curves = trained(name, SPEND)
+    costs = curves[1]
     assert costs[0, 0] > 2.5
     assert costs[:100].min() < 2.2
     reward, cost = late(curves)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from ecop.learning.trust_region import (
     conjugate_gradient,
@@ -17,7 +18,7 @@ from probes import random_problem
 
 def explicit_fisher(policy, params, batch):
     """E[score score^T] over the living steps, the action summed or integrated out."""
-    point, restore = jax.flatten_util.ravel_pytree(params)
+    point, restore = ravel_pytree(params)
     x, alive = batch.observation, np.asarray(batch.alive)
 
     def outputs(flat):

@@ -59,7 +59,7 @@ class CPPOPID:
     """
 
     proportional: float = 5.0
-    integral: float = 2.0
+    integral: float = 5.0
     derivative: float = 5.0
     error_memory: float = 0.5
     cost_memory: float = 0.5
