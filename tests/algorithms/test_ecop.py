@@ -116,6 +116,8 @@ def literal_loss(algorithm, policy, params, batch, start, multiplier, beta):
     total = -suffix_sum(jnp.minimum, batch.adv)
     for i in range(batch.violation.shape[0]):
         psi = suffix_sum(jnp.maximum, batch.cost_adv[..., i]) + batch.violation[i]
+        if algorithm.units == "dimensionless":
+            psi -= sum(jnp.mean(batch.cost_adv[:, h, i]) for h in range(start, H)) / H
         m = multiplier[i]
         total += beta / 2 * (jnp.maximum(0.0, psi + m / beta) ** 2 - (m / beta) ** 2)
         if algorithm.penalty == "paper":
@@ -258,6 +260,20 @@ def test_scaling_a_cost_with_its_limit_changes_nothing():
     one, two = update(literal, batch), update(literal, scaled)
     with pytest.raises(AssertionError):
         same(one[0], two[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["time", "per_step"])
+def test_a_critic_error_alone_puts_no_price_on_cost(form):
+    """Within the limits and at multiplier 0 the old policy pays no penalty."""
+    algorithm = ECOP(backward_steps=3, learning_rate=1e-4)
+    policy, params, state, batch = setup(algorithm, form=form)
+    batch = batch._replace(violation=jnp.full(2, -0.5, jnp.float32))
+    wrong = batch._replace(cost_adv=batch.cost_adv + 1.0)
+    off = batch._replace(cost_adv=jnp.zeros_like(batch.cost_adv))
+    run = jax.jit(algorithm.update, static_argnums=1)
+    key = jax.random.key(0)
+    result = [run(key, policy, params, state, b)[0] for b in (wrong, off)]
+    same(*result, rtol=0, atol=1e-7)
 
 
 def test_dead_steps_have_no_effect():

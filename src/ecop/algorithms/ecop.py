@@ -23,6 +23,10 @@ Deviations from the printed paper (numbers as in the list of errata, docs/ecop.m
 5. `backward_steps` < H takes one gradient step per block of time steps.
 6. C(pi_k) needs the cost of the new policy, so beta is adapted when the next batch has
    measured it, just before the multipliers.
+7. In dimensionless units cost_loss is counted from the old policy's: minus A_C. That
+   term has mean zero, but in a batch it is the noise of N episodes and the error of the
+   critic, summed over h >= t. Past the max(0, .) of the penalty it would be a price on
+   cost by itself, the higher the earlier t, which no multiplier takes back.
 """
 
 from __future__ import annotations
@@ -194,6 +198,8 @@ class ECOP:
         change = ratio(distribution.log_prob(part.action), part.log_prob)
         loss = -jnp.sum(weight * clipped_gain(change, part.adv, self.clip))
         cost = clipped_cost(change, part.cost_adv, self.clip)
+        if self.units == "dimensionless":
+            cost = cost - part.cost_adv
         return loss, jnp.sum(weight[..., None] * cost, axis=(0, 1))
 
     def _shared_pass(
