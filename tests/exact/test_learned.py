@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import ecop
 from ecop.algorithms.ecop import ECOP
+from ecop.api import Run
 from ecop.exact import PROBLEMS, evaluate_exact, random_cmdp, solve
 from ecop.exact.compare import PRESETS
 from ecop.exact.learned import (
@@ -21,6 +22,8 @@ from ecop.exact.learned import (
 )
 from ecop.exact.task import TabularEnv
 from ecop.exact.values import value_functions
+from ecop.learning import normaliser
+from ecop.runs import RunConfig
 from ecop.training import Learner, TrainConfig
 from ecop.types import Batch, UserError
 
@@ -40,23 +43,27 @@ def learner(form, **options):
     return Learner(env, env.spec, ECOP(), config)
 
 
+def random_state(made):
+    """A training state with random parameters; nothing is compiled for it."""
+    rng = np.random.default_rng(3)
+    shapes = jax.eval_shape(made.init, jnp.uint32(0))
+    policy = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32),
+        shapes.policy,
+    )
+    return shapes._replace(policy=policy, normaliser=normaliser.init(3))
+
+
 @pytest.mark.parametrize("form", ["time", "per_step", "stationary"])
 def test_policy_table_is_what_the_policy_samples(form):
     made = learner(form, normalise_observations=True)
-    state = jax.jit(made.init)(jnp.uint32(3))
-    policy = jax.tree.map(lambda leaf: leaf * 40.0, state.policy)  # far from uniform
-    state = state._replace(policy=policy)
+    state = random_state(made)
     table = policy_table(made, state)
     assert table.shape == (6, 3, 2)
     assert_allclose(table.sum(axis=-1), 1, rtol=1e-12)
     assert table.max() > 0.6
-    run = ecop.api.Run(
-        ecop.runs.RunConfig("FactoredRing", made.algorithm, made.config),
-        made,
-        [state],
-        [],
-        None,
-    )
+    config = RunConfig("FactoredRing", made.algorithm, made.config)
+    run = Run(config, made, [state], [], None)
     for h in (0, 5):
         assert run.policy(np.eye(3), h).tolist() == table[h].argmax(axis=-1).tolist()
     assert (np.ptp(table, axis=0).max() < 1e-6) == (form == "stationary")
@@ -68,7 +75,7 @@ def test_only_tabular_tasks_have_a_table():
     env = ecop.make("PointCircle")
     made = Learner(env, env.spec, ECOP(), TrainConfig())
     with pytest.raises(UserError, match="tabular"):
-        policy_table(made, jax.jit(made.init)(jnp.uint32(0)))
+        policy_table(made, jax.eval_shape(made.init, jnp.uint32(0)))
 
 
 def exact_batch(cmdp, policy, episodes=20_000):
@@ -146,18 +153,21 @@ def test_one_program_trains_what_the_ordinary_loop_trains():
     """The trainer's steps are `Learner.iteration`'s, for several CMDPs alike."""
     algorithm = ECOP(backward_steps=0, learning_rate=0.05)
     trainer = Trainer(algorithm, SMALL, marks=2)
-    for seed in (1, 2):
-        cmdp = random_cmdp(seed=seed, states=3, actions=2, horizon=3)
-        course = trainer.run(cmdp, seed=7)
-        scaled = with_unit_limits(cmdp)
-        made = Learner(TabularEnv(scaled), scaled.spec, algorithm, SMALL)
-        state = jax.jit(made.init)(jnp.uint32(7))
-        for _ in range(4):
-            state, _ = jax.jit(made.iteration)(state)
-        value, costs = evaluate_exact(cmdp, policy_table(made, state))
-        assert course.iterations.tolist() == [2, 4]
-        assert_allclose(course.values[-1], value, rtol=1e-5)
-        assert_allclose(course.costs[-1], costs, rtol=1e-5)
+    first, second = (
+        random_cmdp(seed=seed, states=3, actions=2, horizon=3) for seed in (1, 2)
+    )
+    trainer.run(first, seed=7)
+    course = trainer.run(second, seed=7)
+    scaled = with_unit_limits(second)
+    made = Learner(TabularEnv(scaled), scaled.spec, algorithm, SMALL)
+    state = jax.jit(made.init)(jnp.uint32(7))
+    iteration = jax.jit(made.iteration)
+    for _ in range(4):
+        state, _ = iteration(state)
+    value, costs = evaluate_exact(second, policy_table(made, state))
+    assert course.iterations.tolist() == [2, 4]
+    assert_allclose(course.values[-1], value, rtol=1e-5)
+    assert_allclose(course.costs[-1], costs, rtol=1e-5)
     assert len(trainer._programs) == 1
 
 
