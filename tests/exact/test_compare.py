@@ -110,15 +110,23 @@ def test_report_from_the_command_line(tmp_path, capsys):
 
 
 def test_frontier_from_the_command_line(tmp_path, capsys):
-    file = tmp_path / "ring.png"
-    options = ["--points", 2, "--quick", "--out", file]
-    assert run("exact", "frontier", "FactoredRing", *options) == 0
-    assert str(file) in capsys.readouterr().out
-    with_points = imread(file)
-    cells = compare.read_cells(file.with_suffix(".jsonl"))
-    assert [c["limits"] for c in cells] == [[2.0], [4.0]]
+    file = tmp_path / "new" / "ring.png"
     assert run("exact", "frontier", "FactoredRing", "--points", 0, "--out", file) == 0
-    assert (imread(file) != with_points).any()
+    assert capsys.readouterr().out == f"{file}\n"
+    assert imread(file).std() > 0.05
+    assert [f.name for f in file.parent.iterdir()] == ["ring.png"]
+
+
+@pytest.mark.slow
+def test_frontier_with_trained_points(tmp_path):
+    cmdp = PROBLEMS["FactoredRing"]()
+    files = [tmp_path / "with.png", tmp_path / "without.png"]
+    compare.trained_frontier(cmdp, files[0], points=2, fast=True, say=str)
+    compare.trained_frontier(cmdp, files[1], points=0)
+    cells = compare.read_cells(files[0].with_suffix(".jsonl"))
+    assert [c["limits"] for c in cells] == [[2.0], [4.0]]
+    with_points, without = map(imread, files)
+    assert (with_points != without).any()
 
 
 @pytest.mark.parametrize(

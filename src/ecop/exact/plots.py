@@ -73,7 +73,8 @@ def draw_report(cells: Sequence[dict], path: Path | str) -> None:
         return "random" if cell["problem"].startswith("Random") else cell["problem"]
 
     names = sorted(set(map(name_of, trained)), reverse=True)
-    figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(names)), dpi=130, layout="tight")
+    figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(names)), dpi=130)
+    figure.set_layout_engine("constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
     for number, (kind, colour) in enumerate(KINDS.items()):
@@ -94,10 +95,12 @@ def draw_report(cells: Sequence[dict], path: Path | str) -> None:
         axes.axvspan(-1, 1, color="grey", alpha=0.2, lw=0)
         axes.axvline(0, color="grey", lw=0.8)
         axes.set_xscale("symlog", linthresh=2)
+        axes.set_xlim(-100, 100)
         axes.set_xticks([-50, -10, -2, -1, 0, 1, 2, 10, 50])
         axes.set_xticklabels(["-50", "-10", "-2", "-1", "0", "1", "2", "10", "50"])
         axes.set_xlabel(text)
         axes.grid(alpha=0.25)
     left.set_yticks(range(len(names)), names)
-    right.legend(*left.get_legend_handles_labels(), fontsize="small", loc="best")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
     figure.savefig(path)
