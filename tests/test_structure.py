@@ -13,12 +13,13 @@ ROOT = Path(ecop.__file__).parent
 ALLOWED = {
     "types": set(),
     "envs": {"types", "envs"},
-    "exact": {"types", "exact", "envs"},
     "learning": {"types", "learning"},
     "rollout": {"types", "learning"},
     "algorithms": {"types", "learning", "algorithms"},
     "training": {"types", "learning", "rollout"},
     "evaluate": {"types", "rollout", "training"},
+    "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}
+    | {"training", "api"},
 }
 
 

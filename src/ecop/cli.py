@@ -24,6 +24,7 @@ commands:
   evaluate    fresh episodes of a run: reward, costs, feasibility
   plot        learning curves of a run
   render      animation of an episode
+  exact       tabular tasks against their exact optimum
 
 'ecop COMMAND --help' explains a command and all its options.
 """
@@ -302,6 +303,13 @@ def render_command(argv: list[str]) -> int:
     return 0
 
 
+def exact_command(argv: list[str]) -> int:
+    """Commands about tabular tasks, whose optimum is known."""
+    from ecop.exact.cli import command
+
+    return command(argv)
+
+
 def load(path: Path) -> Any:
     """Load a run; sentences about damaged checkpoints go to standard error."""
     from ecop import api
@@ -328,6 +336,7 @@ COMMANDS = {
     "evaluate": evaluate_command,
     "plot": plot_command,
     "render": render_command,
+    "exact": exact_command,
 }
 
 if __name__ == "__main__":

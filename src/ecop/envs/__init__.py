@@ -10,6 +10,12 @@ from ecop.types import UserError
 
 ENVS: dict[str, str] = {
     "PointCircle": "ecop.envs.point_circle:PointCircle",
+    "FactoredRing": "ecop.exact.task:factored_ring",
+    "MediaStreaming": "ecop.exact.task:media_streaming",
+    "Inventory": "ecop.exact.task:inventory",
+    "Box": "ecop.exact.task:box",
+    "MarsRover": "ecop.exact.task:mars_rover",
+    "PeakHours": "ecop.exact.task:peak_hours",
 }
 
 
