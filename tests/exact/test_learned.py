@@ -100,6 +100,7 @@ def exact_batch(cmdp, policy, episodes=20_000):
         alive=jnp.ones(shape, jnp.float32),
         adv=jnp.asarray(np.stack(adv, axis=1), jnp.float32),
         cost_adv=jnp.asarray(np.stack(cost_adv, axis=1)[..., None], jnp.float32),
+        cost_error=jnp.zeros(1, jnp.float32),
         violation=jnp.zeros(1, jnp.float32),
     )
 

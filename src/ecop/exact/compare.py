@@ -38,13 +38,15 @@ Say = Callable[[str], None]
 # gae_decay 1: with exact sums to the horizon the critic is a baseline only, so its
 # error makes no bias. One-hot observations need no normalisation.
 SAMPLING = TrainConfig(episodes=100, gae_decay=1.0, normalise_observations=False)
+# All episodes in every step and no caution: the comparison is with the exact optimum.
+BASE = ECOP(beta=10.0, caution=0.0, episodes_per_step=0, max_kl=1e9)
 NETWORK = Trainer(
-    ECOP(backward_steps=10, learning_rate=0.0005),
+    replace(BASE, backward_steps=10, learning_rate=0.0005),
     replace(SAMPLING, iterations=1000, policy="time", critic_learning_rate=0.003),
 )
 PRESETS = {
     "table": Trainer(
-        ECOP(backward_steps=0, learning_rate=0.03),
+        replace(BASE, backward_steps=0, learning_rate=0.03),
         replace(
             SAMPLING,
             iterations=2000,
