@@ -88,7 +88,7 @@ class ECOP:
     """
 
     beta: float | Literal["auto"] = 20.0
-    caution: float = 0.5
+    caution: float = 1.0
     beta_growth: float = 1.0
     beta_max: float = 100.0
     penalty: Literal["augmented", "paper"] = "augmented"
