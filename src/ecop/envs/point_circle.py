@@ -94,7 +94,7 @@ class PointCircle:
     def scene(self) -> Scene:
         """The circle and the two edges of the safe strip."""
         edges = tuple((x, -2.1, x, 2.1) for x in (-X_LIMIT, X_LIMIT))
-        return Scene(extent=2.4, circles=((0.0, 0.0, RADIUS),), lines=edges)
+        return Scene(extent=2.7, circles=((0.0, 0.0, RADIUS),), lines=edges)
 
     def pose(self, observation: jax.Array) -> jax.Array:
         """Position and heading [..., 3], read off observations [..., 9]."""
