@@ -121,7 +121,7 @@ def test_frontier_from_the_command_line(tmp_path, capsys):
 def test_frontier_with_trained_points(tmp_path):
     cmdp = PROBLEMS["FactoredRing"]()
     files = [tmp_path / "with.png", tmp_path / "without.png"]
-    compare.trained_frontier(cmdp, files[0], points=2, fast=True, say=lambda _: None)
+    compare.trained_frontier(cmdp, files[0], points=2, fast=True, say=[].append)
     compare.trained_frontier(cmdp, files[1], points=0)
     cells = compare.read_cells(files[0].with_suffix(".jsonl"))
     assert [c["limits"] for c in cells] == [[2.0], [4.0]]

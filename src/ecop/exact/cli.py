@@ -76,10 +76,12 @@ def report_command(argv: list[str]) -> int:
     )
     table = Table(title="e-COP against the exact optimum")
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number < 2 else "right")
+        table.add_column(
+            name, justify="left" if number < 2 else "right", no_wrap=number < 2
+        )
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
     for name in ("table.md", "figure.png", "cells.jsonl"):
         print(options.out / name)
     return 0
