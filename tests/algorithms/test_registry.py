@@ -201,6 +201,8 @@ BASE = {  # by field: the other options under which it matters
     ("appo", "progress"): {"growth": 2.0},
     ("appo", "penalty_max"): {"growth": 2.0},
 }
+# The curve of the barrier shows inside the limit only.
+INSIDE = {("ipo", "sharpness")}
 # The step of these must be too long at first, for the line search to matter.
 SEARCHES = {"line_search_tries", "line_search_decay"}
 
@@ -233,13 +235,17 @@ def test_every_field_is_alive(name, field):
     base = make(name, **options)
     other = make(name, **{**options, field: KNOBS[name][field]})
     problem = random_problem()
-    later = problem[3]._replace(violation=jnp.asarray([4.0], jnp.float32))
+    sign = -1.0 if (name, field) in INSIDE else 1.0
+    batches = [
+        problem[3]._replace(violation=jnp.full(1, sign * x, jnp.float32))
+        for x in (2.0, 4.0, 4.0)
+    ]
     ends = []
     for algorithm in (base, other):
-        spec, policy, params, batch = problem
+        spec, policy, params, _ = problem
         state = algorithm.init(policy, params, spec)
         run = compiled(algorithm, policy)
-        for i, part in enumerate((batch, later, later)):
+        for i, part in enumerate(batches):
             params, state, _ = run(jax.random.key(i), params, state, part)
         ends.append(params)
     assert distance(*ends) > 1e-6
@@ -259,8 +265,8 @@ def test_the_preset_covers_all_baselines():
 
 @pytest.mark.parametrize("name", sorted(KNOBS.keys() - {"ecop"}))
 def test_bad_options_are_refused(name):
-    numbers = [k for k, v in KNOBS[name].items() if not isinstance(v, str)]
-    for field in numbers:
-        for bad in (-1, float("nan")):
+    for field, value in KNOBS[name].items():
+        wrong = {int: [-1], float: [-1.0, float("nan")], str: []}[type(value)]
+        for bad in wrong:
             with pytest.raises(UserError, match=field):
                 make(name, **{field: bad})
