@@ -13,6 +13,7 @@ import pytest
 
 import ecop
 from ecop import api, runs
+from ecop.algorithms.ecop import BETA_LADDER
 from ecop.envs import ENVS
 from ecop.types import UserError
 from probes import Poison, Walk
@@ -286,7 +287,7 @@ def test_beta_auto_is_resolved_and_logged(tmp_path, monkeypatch):
     run = ecop.train("PointCircle", algorithm, out=path, iterations=1, **TINY)
     document = json.loads((path / "config.json").read_text())
     tried = document["beta_search"]
-    assert tried[0]["beta"] == 1.0
+    assert tried[0]["beta"] == BETA_LADDER[0]
     assert run.config.algorithm.beta in [t["beta"] for t in tried]
     assert document["algorithm"]["beta"] == run.config.algorithm.beta
     assert run.metrics[0]["beta"] == pytest.approx(run.config.algorithm.beta)

@@ -125,7 +125,8 @@ PROBE = TrainConfig(
     critic_episodes=8,
     gae_decay=1.0,
 )
-PROBER = ECOP(backward_steps=6, passes=2, learning_rate=3e-3)
+EXACT = ECOP(beta=10.0, caution=0.0, episodes_per_step=0, max_kl=1e9)
+PROBER = dataclasses.replace(EXACT, backward_steps=6, passes=2, learning_rate=3e-3)
 
 
 def late(task, iterations=150, share=30):
@@ -163,7 +164,9 @@ def test_active_constraint_ends_at_the_limit_and_time_matters():
 def test_per_step_policies_reach_the_optimum():
     config = dataclasses.replace(PROBE, policy="per_step", hidden=())
     # A coin's reward is its cost, so the best is exactly the limit.
-    algorithm = ECOP(backward_steps=4, passes=4, learning_rate=0.03)
+    algorithm = dataclasses.replace(
+        EXACT, backward_steps=4, passes=4, learning_rate=0.03
+    )
     reward, cost = late(learner(Coin(), algorithm, config))
     assert cost[0] == pytest.approx(1.0, abs=0.15)
     assert reward == pytest.approx(1.0, abs=0.15)

@@ -151,8 +151,10 @@ REGION = {
 KNOBS = {
     "ecop": {
         "beta": 3.0,
+        "caution": 0.0,
         "beta_growth": 1.5,
         "beta_max": 2.5,
+        "max_kl": 1e-4,
         "penalty": "paper",
         "units": "paper",
         "backward_steps": 2,
