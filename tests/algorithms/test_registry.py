@@ -96,6 +96,7 @@ def test_contract(name, form, action, count):
     scaled = batch._replace(
         adv=37.0 * batch.adv,
         cost_adv=batch.cost_adv * factor[None, None],
+        cost_error=batch.cost_error * factor,
         violation=batch.violation * factor,
     )
     one, two = iterate(algorithm, problem), iterate(algorithm, problem, scaled)
