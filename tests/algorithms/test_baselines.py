@@ -114,7 +114,13 @@ def _predicted(policy, params, batch, new):
 
 
 @pytest.mark.parametrize(
-    "algorithm", [CPO(), PCPO(), PCPO(projection="l2"), TRPOLagrangian()]
+    "algorithm",
+    [
+        CPO(),
+        PCPO(),
+        pytest.param(PCPO(projection="l2"), marks=pytest.mark.slow),
+        pytest.param(TRPOLagrangian(), marks=pytest.mark.slow),
+    ],
 )
 def test_trust_regions_keep_their_promises(algorithm):
     problem = random_problem()
