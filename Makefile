@@ -10,6 +10,7 @@ setup: .venv/ready
 	@touch $@
 
 demo: setup  ## train e-COP on PointCircle with 5 seeds; table, curves and animation
+	rm -rf runs/demo
 	$(BIN)/ecop train PointCircle --seeds 5 --out runs/demo
 	$(BIN)/ecop evaluate runs/demo --episodes 100
 	$(BIN)/ecop plot runs/demo
