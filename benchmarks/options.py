@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import time
 from pathlib import Path
 
-import numpy as np
-
+import cells
 import ecop
 
 SEEDS, ITERATIONS, LIMIT = 3, 300, 10.0
@@ -25,15 +22,15 @@ SEEDS, ITERATIONS, LIMIT = 3, 300, 10.0
 SGD_RATE = {"dimensionless": 0.1, "paper": 1e-7}
 
 
-def cells() -> list[dict]:
-    grid = itertools.product(
+def grid() -> list[dict]:
+    product = itertools.product(
         ("augmented", "paper"),
         ("dimensionless", "paper"),
         (200, 20, 10),
         ("adam", "sgd"),
     )
     table = []
-    for penalty, units, steps, optimiser in grid:
+    for penalty, units, steps, optimiser in product:
         cell = {
             "penalty": penalty,
             "units": units,
@@ -68,33 +65,9 @@ def cells() -> list[dict]:
 
 
 def measure(cell: dict) -> dict:
-    start = time.perf_counter()
-    try:
-        run = ecop.train(
-            "PointCircle",
-            ecop.ECOP(**cell),
-            limits=[LIMIT],
-            seeds=SEEDS,
-            iterations=ITERATIONS,
-        )
-    except ecop.Diverged as error:
-        return {"diverged": str(error), "seconds": time.perf_counter() - start}
-    first = min(m["seconds"] for m in run.metrics)
-    seconds = max(m["seconds"] for m in run.metrics) - first
-    late = [m for m in run.metrics if m["iteration"] > 0.9 * ITERATIONS]
-    costs = np.array([m["costs"][0] for m in run.metrics])
-    late_costs = np.array([m["costs"][0] for m in late])
-    by_seed = [
-        np.mean([m["reward"] for m in late if m["seed"] == s]) for s in range(SEEDS)
-    ]
-    return {
-        "reward": float(np.mean(by_seed)),
-        "reward_std": float(np.std(by_seed)),
-        "cost": float(late_costs.mean()),
-        "violating": float((late_costs > LIMIT).mean()),
-        "strong": float(np.maximum(costs - LIMIT, 0).mean()),
-        "seconds": seconds,
-    }
+    return cells.train(
+        "PointCircle", ecop.ECOP(**cell), LIMIT, seeds=SEEDS, iterations=ITERATIONS
+    )
 
 
 def table(lines: list[dict]) -> str:
@@ -112,7 +85,7 @@ def table(lines: list[dict]) -> str:
         "strong",
         "seconds",
     ]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for line in lines:
         c, r = line["cell"], line["result"]
         options = ecop.ECOP(**c)
@@ -136,7 +109,7 @@ def table(lines: list[dict]) -> str:
                 f"{r['seconds']:.0f}",
             ]
         rows.append(row)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return cells.markdown(head, rows)
 
 
 def main() -> None:
@@ -144,22 +117,9 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--table", action="store_true", help="print, do not run")
     arguments = parser.parse_args()
-    file = arguments.file
-    lines = (
-        [json.loads(x) for x in file.read_text().splitlines()] if file.exists() else []
-    )
-    if arguments.table:
-        print(table(lines))
-        return
-    done = [line["cell"] for line in lines]
-    todo = [cell for cell in cells() if cell not in done]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for i, cell in enumerate(todo):
-        print(f"{i + 1}/{len(todo)} {cell}", flush=True)
-        result = measure(cell)
-        print(f"    {result}", flush=True)
-        with file.open("a") as output:
-            output.write(json.dumps({"cell": cell, "result": result}) + "\n")
+    if not arguments.table:
+        cells.run(arguments.file, grid(), measure)
+    print(table(cells.read(arguments.file)))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop import runs
+from ecop import presets, runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
 from ecop.envs import unknown
 from ecop.evaluate import Evaluation, evaluate
+from ecop.presets import Kind
 from ecop.rollout import Actor, collector, distribution
 from ecop.runs import RunConfig
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
@@ -137,13 +138,16 @@ def train(
     task: str,
     algorithm: Any = None,
     *,
+    preset: Kind = "default",
     limits: Sequence[float] | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> Run:
-    """Train `algorithm` (default: e-COP) on a task and return the run.
+    """Train `algorithm` (default: e-COP), a name or its options, on a task.
 
+    preset: values in place of the defaults, for an algorithm given by name: "paper" or
+        "tuned"; `options` still override them
     limits: one per cost of the task; math.inf switches a constraint off
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
@@ -151,10 +155,15 @@ def train(
     """
     configure_jax()
     watch = watch or Quiet()
+    algorithm = "ecop" if algorithm is None else algorithm
     if isinstance(algorithm, str):
         if algorithm not in ALGORITHMS:
             raise UserError(unknown("algorithm", algorithm, ALGORITHMS))
-        algorithm = ALGORITHMS[algorithm]()
+        values = presets.preset(preset, algorithm)
+        algorithm = ALGORITHMS[algorithm](**values.options)
+        options = {**values.train, **options}
+    elif preset != "default":
+        raise UserError("A preset needs the algorithm's name, not its options.")
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     for name in options:
         if name not in known:
@@ -162,7 +171,7 @@ def train(
     bounds = None if limits is None else tuple(float(limit) for limit in limits)
     config = RunConfig(
         task=task,
-        algorithm=ECOP() if algorithm is None else algorithm,
+        algorithm=algorithm,
         train=TrainConfig(limits=bounds, **options),
     )
     runs.algorithm_name(config.algorithm)

@@ -106,16 +106,20 @@ def train_command(argv: list[str]) -> int:
         name, argv = argv[0], argv[1:]
 
     from ecop.algorithms import ALGORITHMS
+    from ecop.presets import Kind, preset
     from ecop.training import TrainConfig
 
     if name not in ALGORITHMS:
         raise UserError(unknown("algorithm", name, ALGORITHMS))
     kind = ALGORITHMS[name]
+    values = preset(preset_option(argv), name)
+    usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
 
     def options(
-        train: Annotated[TrainConfig, tyro.conf.arg(name="")],
-        algorithm: Annotated[kind, tyro.conf.arg(name="")],  # pyright: ignore
+        train: Annotated[TrainConfig, tyro.conf.arg(name="")] = usual_train,
+        algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual_algorithm,  # pyright: ignore
         out: Path | None = None,
+        preset: Kind = "default",
     ) -> tuple[TrainConfig, Any, Path | None]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
 
@@ -124,6 +128,9 @@ def train_command(argv: list[str]) -> int:
             algorithm: options of the algorithm
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
+            preset: values in place of the defaults: "paper" has those of the e-COP
+                paper's table, "tuned" the outcome of a search on PointCircle;
+                other options still override them
 
         """
         return train, algorithm, out
@@ -138,6 +145,16 @@ def train_command(argv: list[str]) -> int:
         out,
         lambda w: api.train(task, algorithm, out=out, watch=w, **fields),
     )
+
+
+def preset_option(argv: list[str]) -> Any:
+    """The value of --preset, which decides the defaults of the other options."""
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--preset":
+            return following
+        if word.startswith("--preset="):
+            return word.removeprefix("--preset=")
+    return "default"
 
 
 def resume_command(argv: list[str]) -> int:

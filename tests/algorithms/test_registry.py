@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.algorithms import ALGORITHMS, PAPER, PAPER_DISCOUNT, PAPER_TRAIN
+from ecop.algorithms import ALGORITHMS
+from ecop.presets import PRESETS, preset
 from ecop.training import TrainConfig
 from ecop.types import Box, Discrete, UserError
 from probes import FAST, compiled, random_problem
@@ -261,16 +262,24 @@ def test_every_field_is_alive(name, field):
     assert distance(*ends) > 1e-6
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_the_preset_of_the_paper_can_be_made(name):
-    algorithm = ALGORITHMS[name](**PAPER[name])
-    assert algorithm.target_kl == 0.01
-    TrainConfig(**PAPER_TRAIN, discount=PAPER_DISCOUNT[name])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(k, n) for k, names in PRESETS.items() for n in names]
+)
+def test_presets_can_be_made(kind, name):
+    values = preset(kind, name)
+    algorithm = ALGORITHMS[name](**values.options)
+    config = TrainConfig(**values.train)
+    if kind == "paper":
+        assert algorithm.target_kl == 0.01
+        assert config.initial_log_std == 0.5
 
 
-def test_the_preset_covers_all_baselines():
-    assert PAPER.keys() == ALGORITHMS.keys() - {"ecop"}
-    assert PAPER_DISCOUNT.keys() == PAPER.keys()
+def test_presets_cover_the_algorithms():
+    assert PRESETS["paper"].keys() == ALGORITHMS.keys() - {"ecop"}
+    assert PRESETS["tuned"].keys() == ALGORITHMS.keys()
+    assert preset("default", "cpo") == ({}, {})
+    with pytest.raises(UserError, match="no preset 'paper' of 'ecop'"):
+        preset("paper", "ecop")
 
 
 @pytest.mark.parametrize("name", sorted(KNOBS.keys() - {"ecop"}))

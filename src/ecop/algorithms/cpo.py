@@ -33,15 +33,15 @@ import optax
 from jaxtyping import Array, Float
 
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless, policy_change
+from ecop.learning.surrogates import dimensionless
 from ecop.learning.trust_region import (
-    conjugate_gradient,
-    fisher_product,
-    line_search,
     localise,
+    natural,
+    require_region,
     safe_inverse,
+    take_step,
 )
-from ecop.types import Batch, Spec, UserError, require
+from ecop.types import Batch, Spec, UserError
 
 
 class State(NamedTuple):
@@ -69,11 +69,7 @@ class CPO:
     line_search_decay: float = 0.8
 
     def __post_init__(self) -> None:
-        require(self, "target_kl damping cg_steps line_search_tries")
-        if not 0 < self.line_search_decay < 1:
-            raise UserError(
-                f"line_search_decay must lie in (0, 1), not {self.line_search_decay}."
-            )
+        require_region(self)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
@@ -93,10 +89,8 @@ class CPO:
         b = jax.grad(lambda flat: jnp.sum(local.costs(flat)))(start)
         # Without a constraint c = -inf would do; any c < 0 with b = 0 is the same.
         c = jnp.sum(batch.violation) if batch.violation.size else jnp.float32(-1.0)
-        product = fisher_product(local.kl, start, self.damping)
-        reward_step, cost_step = (
-            conjugate_gradient(product, x, self.cg_steps) for x in (g, b)
-        )
+        solve = natural(local, self)
+        reward_step, cost_step = solve(g), solve(b)
         q, r, s = jnp.dot(g, reward_step), jnp.dot(g, cost_step), jnp.dot(b, cost_step)
         dual = solve_dual(q, r, s, c, self.target_kl)
         towards = safe_inverse(dual.scale) * (reward_step - dual.multiplier * cost_step)
@@ -104,26 +98,17 @@ class CPO:
         step = jnp.where(dual.recover, away, towards)
         allowed = jnp.sum(local.costs(start)) + jnp.maximum(0.0, -c)
 
-        def accept(step: Array) -> Array:
-            within = local.kl(start + step) <= self.target_kl
-            gains = (local.gain(start + step) > before) | (c > 0.0)
-            return within & gains & (jnp.sum(local.costs(start + step)) <= allowed)
+        def accept(end: Array) -> Array:
+            gains = (local.gain(end) > before) | (c > 0.0)
+            return gains & (jnp.sum(local.costs(end)) <= allowed)
 
-        share = line_search(
-            accept, step, self.line_search_tries, self.line_search_decay
-        )
-        after = start + share * step
-        new = local.restore(after)
+        new, info = take_step(policy, batch, local, step, accept, self)
         weight = jnp.where(dual.recover, jnp.inf, dual.multiplier)
-        info = {
-            "multipliers": jnp.broadcast_to(
-                jnp.minimum(weight, MULTIPLIER_SHOWN), batch.violation.shape
-            ),
+        shown = jnp.minimum(weight, MULTIPLIER_SHOWN)
+        info |= {
+            "multipliers": jnp.broadcast_to(shown, batch.violation.shape),
             "recovery": dual.recover.astype(jnp.float32),
-            "loss": -local.gain(after),
             "gradient_norm": optax.tree.norm(g),
-            "step_share": share,
-            **policy_change(policy, params, new, batch),
         }
         return new, State(scale), info
 

@@ -51,10 +51,16 @@ from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
 from ecop.learning.minibatch import select_episodes, stepwise
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
+from ecop.learning.surrogates import (
+    clipped_cost,
+    clipped_gain,
+    cost_scale,
+    moments,
+    ratio,
+    standardised,
+)
 from ecop.types import Batch, Spec, UserError
 
-SCALE_MEMORY = 0.9  # of the running cost scale, per iteration
 SEGMENTS = 4  # the backward pass is compiled for this many lengths of suffix
 
 
@@ -188,16 +194,12 @@ class ECOP:
         violation = batch.violation + self.caution * batch.cost_error
         batch = batch._replace(violation=violation)
         _, std = moments(batch.cost_adv, batch.alive)
-        scale = SCALE_MEMORY * running + (1.0 - SCALE_MEMORY) * std
-        scale = jnp.where(running == 0.0, std, scale)
+        scale, divisor = cost_scale(std, running)
         if self.units == "paper":
             return batch, scale
-        divisor = jnp.where(scale > 0.0, scale, 1.0)
-        (mean,), (std,) = moments(batch.adv[..., None], batch.alive)
-        adv = batch.alive * (batch.adv - mean) / jnp.where(std > 0.0, std, 1.0)
         horizon = batch.alive.shape[1]
         batch = batch._replace(
-            adv=adv,
+            adv=standardised(batch.adv, batch.alive),
             cost_adv=batch.cost_adv / divisor[None, None],
             violation=batch.violation / (divisor * horizon),
         )

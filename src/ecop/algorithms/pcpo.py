@@ -28,15 +28,15 @@ from jaxtyping import Array
 
 from ecop.algorithms.cpo import refuse_several
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless, policy_change
+from ecop.learning.surrogates import dimensionless
 from ecop.learning.trust_region import (
-    conjugate_gradient,
-    fisher_product,
-    line_search,
     localise,
+    natural,
+    require_region,
     safe_inverse,
+    take_step,
 )
-from ecop.types import Batch, Spec, UserError, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
@@ -66,11 +66,7 @@ class PCPO:
     line_search_decay: float = 0.8
 
     def __post_init__(self) -> None:
-        require(self, "target_kl damping cg_steps line_search_tries")
-        if not 0 < self.line_search_decay < 1:
-            raise UserError(
-                f"line_search_decay must lie in (0, 1), not {self.line_search_decay}."
-            )
+        require_region(self)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
@@ -90,35 +86,25 @@ class PCPO:
         b = jax.grad(lambda flat: jnp.sum(local.costs(flat)))(start)
         # Without a constraint any c < 0 with b = 0 projects nothing.
         c = jnp.sum(batch.violation) if batch.violation.size else jnp.float32(-1.0)
-        product = fisher_product(local.kl, start, self.damping)
-        natural = conjugate_gradient(product, g, self.cg_steps)
-        length = jnp.sqrt(2.0 * self.target_kl * safe_inverse(jnp.dot(g, natural)))
-        reach = length * natural
-        back = conjugate_gradient(product, b, self.cg_steps)
-        back = back if self.projection == "kl" else b
+        solve = natural(local, self)
+        direction = solve(g)
+        length = jnp.sqrt(2.0 * self.target_kl * safe_inverse(jnp.dot(g, direction)))
+        reach = length * direction
+        back = solve(b) if self.projection == "kl" else b
         weight = jnp.maximum(0.0, jnp.dot(b, reach) + c) * safe_inverse(
             jnp.dot(b, back)
         )
         step = reach - weight * back
         allowed = jnp.sum(local.costs(start)) + jnp.maximum(0.0, -c)
 
-        def accept(step: Array) -> Array:
-            within = local.kl(start + step) <= self.target_kl
-            return within & (jnp.sum(local.costs(start + step)) <= allowed)
+        def accept(end: Array) -> Array:
+            return jnp.sum(local.costs(end)) <= allowed
 
-        share = line_search(
-            accept, step, self.line_search_tries, self.line_search_decay
-        )
-        after = start + share * step
-        new = local.restore(after)
-        info = {
-            # The step is length (F^-1 g - multiplier L^-1 b).
-            "multipliers": jnp.broadcast_to(
-                weight * safe_inverse(length), batch.violation.shape
-            ),
-            "loss": -local.gain(after),
+        new, info = take_step(policy, batch, local, step, accept, self)
+        # The step is length (F^-1 g - multiplier L^-1 b).
+        multiplier = weight * safe_inverse(length)
+        info |= {
+            "multipliers": jnp.broadcast_to(multiplier, batch.violation.shape),
             "gradient_norm": optax.tree.norm(g),
-            "step_share": share,
-            **policy_change(policy, params, new, batch),
         }
         return new, State(scale), info

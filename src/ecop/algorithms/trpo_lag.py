@@ -27,15 +27,15 @@ from jaxtyping import Array
 
 from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless, mixed_advantage, policy_change
+from ecop.learning.surrogates import dimensionless, mixed_advantage
 from ecop.learning.trust_region import (
-    conjugate_gradient,
-    fisher_product,
-    line_search,
     localise,
+    natural,
+    require_region,
     safe_inverse,
+    take_step,
 )
-from ecop.types import Batch, Spec, UserError, require
+from ecop.types import Batch, Spec, require
 
 
 class State(NamedTuple):
@@ -68,11 +68,8 @@ class TRPOLagrangian:
     line_search_decay: float = 0.8
 
     def __post_init__(self) -> None:
-        require(self, "multiplier_rate target_kl damping cg_steps line_search_tries")
-        if not 0 < self.line_search_decay < 1:
-            raise UserError(
-                f"line_search_decay must lie in (0, 1), not {self.line_search_decay}."
-            )
+        require(self, "multiplier_rate")
+        require_region(self)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
@@ -97,27 +94,16 @@ class TRPOLagrangian:
         )
         batch = batch._replace(adv=mixed_advantage(batch, multiplier.value))
         local = localise(policy, params, batch)
-        start = local.point
-        before, gradient = jax.value_and_grad(local.gain)(start)
-        product = fisher_product(local.kl, start, self.damping)
-        direction = conjugate_gradient(product, gradient, self.cg_steps)
+        before, gradient = jax.value_and_grad(local.gain)(local.point)
+        direction = natural(local, self)(gradient)
         curvature = jnp.dot(gradient, direction)
         step = jnp.sqrt(2.0 * self.target_kl * safe_inverse(curvature)) * direction
 
-        def accept(step: Array) -> Array:
-            within = local.kl(start + step) <= self.target_kl
-            return within & (local.gain(start + step) > before)
-
-        share = line_search(
-            accept, step, self.line_search_tries, self.line_search_decay
+        new, info = take_step(
+            policy, batch, local, step, lambda end: local.gain(end) > before, self
         )
-        after = start + share * step
-        new = local.restore(after)
-        info = {
+        info |= {
             "multipliers": multiplier.value,
-            "loss": -local.gain(after),
             "gradient_norm": optax.tree.norm(gradient),
-            "step_share": share,
-            **policy_change(policy, params, new, batch),
         }
         return new, State(multiplier, scale), info

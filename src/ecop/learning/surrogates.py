@@ -71,9 +71,7 @@ def dimensionless(
     policy is then exactly the measured one.
     """
     centre, std = moments(batch.cost_adv, batch.alive)
-    scale = SCALE_MEMORY * running + (1.0 - SCALE_MEMORY) * std
-    scale = jnp.where(running == 0.0, std, scale)
-    divisor = jnp.where(scale > 0.0, scale, 1.0)
+    scale, divisor = cost_scale(std, running)
     alive = batch.alive
     cost_adv = (batch.cost_adv - centre[None, None]) / divisor[None, None]
     batch = batch._replace(
@@ -82,6 +80,15 @@ def dimensionless(
         violation=batch.violation / (divisor * alive.shape[1]),
     )
     return batch, scale
+
+
+def cost_scale(
+    std: Float[Array, " C"], running: Float[Array, " C"]
+) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
+    """The running mean of a standard deviation, and the same with 1 in place of 0."""
+    scale = SCALE_MEMORY * running + (1.0 - SCALE_MEMORY) * std
+    scale = jnp.where(running == 0.0, std, scale)
+    return scale, jnp.where(scale > 0.0, scale, 1.0)
 
 
 def standardised(

@@ -6,7 +6,7 @@ Parameters are flat vectors [P] here; `localise` flattens and restores them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,47 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import ratio, step_mean
-from ecop.types import Batch
+from ecop.learning.surrogates import policy_change, ratio, step_mean
+from ecop.types import Batch, UserError, require
+
+
+@runtime_checkable
+class Region(Protocol):
+    """The fields of an algorithm that a step within a trust region reads."""
+
+    @property
+    def target_kl(self) -> float:
+        """Largest mean KL(old || new)."""
+        ...
+
+    @property
+    def damping(self) -> float:
+        """Added to the diagonal of the Fisher matrix."""
+        ...
+
+    @property
+    def cg_steps(self) -> int:
+        """Steps of the conjugate gradient method."""
+        ...
+
+    @property
+    def line_search_tries(self) -> int:
+        """How often a step is shortened before it is given up."""
+        ...
+
+    @property
+    def line_search_decay(self) -> float:
+        """Factor by which it is shortened."""
+        ...
+
+
+def require_region(options: Region) -> None:
+    """Refuse options that make no sense."""
+    require(options, "target_kl damping cg_steps line_search_tries")
+    if not 0 < options.line_search_decay < 1:
+        raise UserError(
+            f"line_search_decay must lie in (0, 1), not {options.line_search_decay}."
+        )
 
 
 class Local(NamedTuple):
@@ -51,6 +90,45 @@ def localise(policy: Policy, params: Any, batch: Batch) -> Local:
         return jnp.sum(weight * old.kl(distribution(flat)))
 
     return Local(point, restore, gain, costs, kl)
+
+
+def natural(
+    local: Local, options: Region
+) -> Callable[[Float[Array, " P"]], Float[Array, " P"]]:
+    """Return v -> (F + damping I)^-1 v at the old policy."""
+    product = fisher_product(local.kl, local.point, options.damping)
+    return lambda v: conjugate_gradient(product, v, options.cg_steps)
+
+
+def take_step(
+    policy: Policy,
+    batch: Batch,
+    local: Local,
+    step: Float[Array, " P"],
+    accept: Callable[[Array], Array],
+    options: Region,
+) -> tuple[Any, dict[str, Array]]:
+    """Shorten the step until its end [P] is in the region and accepted.
+
+    Returns the new parameters and `loss`, `step_share`, `kl`, `entropy`.
+    """
+    start = local.point
+
+    def within(step: Array) -> Array:
+        end = start + step
+        return (local.kl(end) <= options.target_kl) & accept(end)
+
+    share = line_search(
+        within, step, options.line_search_tries, options.line_search_decay
+    )
+    end = start + share * step
+    new = local.restore(end)
+    info = {
+        "loss": -local.gain(end),
+        "step_share": share,
+        **policy_change(policy, local.restore(start), new, batch),
+    }
+    return new, info
 
 
 def fisher_product(

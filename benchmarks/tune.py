@@ -1,0 +1,173 @@
+"""Search the options of every algorithm on PointCircle, with one budget for all.
+
+    python benchmarks/tune.py results/tuning.jsonl            # cell by cell, resumable
+    python benchmarks/tune.py results/tuning.jsonl --table    # the best of each
+
+The budget of an algorithm, e-COP included: its defaults, 4 settings drawn at random
+from its grid, and 3 that change two values of the best so far, each trained with 2
+seeds (1000 and 1001, used nowhere else) on 6,000 episodes, whatever their number per
+iteration. The score is the reward over the last tenth of training, less 2 % for each
+1 % that the mean cost is above the limit; PPO has no limit to keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import cells
+from ecop.algorithms import ALGORITHMS
+from ecop.training import TrainConfig
+
+TASK, LIMIT = "PointCircle", 10.0
+DRAWN, TRIALS = 5, 8
+SEEDS, FIRST_SEED, EPISODES = 2, 1000, 6000
+
+Grid = dict[str, tuple[Any, ...]]
+
+TRAIN: Grid = {"episodes": (20, 40, 80), "gae_decay": (0.9, 0.95, 0.98)}
+EPOCHS: Grid = {"epochs": (10, 20, 40), "learning_rate": (3e-4, 1e-3, 3e-3)}
+CLIPPED: Grid = {**EPOCHS, "clip": (0.1, 0.2)}
+REGION: Grid = {"target_kl": (0.003, 0.01, 0.03), "damping": (0.01, 0.1)}
+ASCENT: Grid = {"multiplier_rate": (1.0, 2.0, 5.0, 10.0)}
+
+GRIDS: dict[str, Grid] = {
+    "ecop": {
+        "beta": (5.0, 10.0, 20.0, 40.0),
+        "caution": (0.0, 0.5, 1.0),
+        "backward_steps": (50, 100),
+        "episodes_per_step": (5, 10),
+        "learning_rate": (2e-4, 5e-4, 1e-3),
+    },
+    "ppo": CLIPPED,
+    "ppo_lag": {**CLIPPED, **ASCENT},
+    "cppo_pid": {
+        **CLIPPED,
+        "proportional": (1.0, 5.0, 10.0),
+        "integral": (0.5, 1.0, 2.0, 5.0),
+        "derivative": (0.0, 1.0, 5.0),
+    },
+    "focops": {
+        **EPOCHS,
+        **ASCENT,
+        "temperature": (0.5, 1.0, 1.5, 3.0),
+        "multiplier_max": (2.0, 10.0),
+        "target_kl": (0.0, 0.02),
+    },
+    "p3o": {**CLIPPED, "weight": (1.0, 2.0, 5.0, 10.0, 20.0)},
+    "ipo": {
+        **CLIPPED,
+        "sharpness": (100.0, 200.0, 500.0, 1000.0),
+        "slope_max": (2.0, 5.0, 20.0),
+    },
+    "appo": {**CLIPPED, **ASCENT, "penalty": (2.0, 5.0, 10.0, 20.0)},
+    "pdo": {
+        **ASCENT,
+        "epochs": (1, 2, 5),
+        "episodes_per_step": (5, 20),
+        "learning_rate": (1e-3, 3e-3, 1e-2),
+    },
+    "trpo_lag": {**REGION, **ASCENT},
+    "cpo": REGION,
+    "pcpo": {**REGION, "projection": ("kl", "l2")},
+}
+
+
+def next_trial(lines: list[dict], name: str) -> cells.Cell:
+    """The defaults, then settings of the grid, then neighbours of the best one."""
+    tried = [x["cell"] for x in lines if x["cell"]["algorithm"] == name]
+    usual = {"algorithm": name, "train": {}, "options": {}}
+    if not tried:
+        return usual
+    near = len(tried) >= DRAWN
+    # One stream of draws for the grid, so that the settings are the same each time.
+    draw = random.Random(f"{name} {len(tried)}" if near else name)
+    parts = {"train": (TRAIN, TrainConfig()), "options": (GRIDS[name], make(name))}
+    while True:
+        cell = {"algorithm": name}
+        if near:
+            centre = best(lines, name)["cell"]
+            for part, (grid, default) in parts.items():
+                cell[part] = {
+                    key: centre[part].get(key, getattr(default, key)) for key in grid
+                }
+            places = [(part, key) for part, (grid, _) in parts.items() for key in grid]
+            for part, key in draw.sample(places, 2):
+                cell[part][key] = draw.choice(parts[part][0][key])
+        else:
+            for part, (grid, _) in parts.items():
+                cell[part] = {key: draw.choice(grid[key]) for key in grid}
+        if cell not in tried:
+            return cell
+
+
+def make(name: str, **options: Any) -> Any:
+    return ALGORITHMS[name](**options)
+
+
+def measure(cell: cells.Cell) -> dict:
+    train = cell["train"]
+    return cells.train(
+        TASK,
+        make(cell["algorithm"], **cell["options"]),
+        LIMIT,
+        seeds=SEEDS,
+        first_seed=FIRST_SEED,
+        iterations=EPISODES // train.get("episodes", 20),
+        **train,
+    )
+
+
+def score(line: dict) -> float:
+    result = line["result"]
+    if "diverged" in result:
+        return -math.inf
+    excess = max(0.0, result["cost"] / LIMIT - 1.0)
+    if line["cell"]["algorithm"] == "ppo":
+        excess = 0.0
+    return result["reward"] * max(0.0, 1.0 - 2.0 * excess)
+
+
+def best(lines: list[dict], name: str) -> dict:
+    return max((x for x in lines if x["cell"]["algorithm"] == name), key=score)
+
+
+def table(lines: list[dict]) -> str:
+    rows = []
+    for name in dict.fromkeys(line["cell"]["algorithm"] for line in lines):
+        tried = [x for x in lines if x["cell"]["algorithm"] == name]
+        first, chosen = tried[0]["result"], best(lines, name)
+        setting = {**chosen["cell"]["train"], **chosen["cell"]["options"]}
+        rows.append(
+            [
+                name,
+                str(len(tried)),
+                f"{first['reward']:.1f}, {first['cost']:.1f}",
+                f"{chosen['result']['reward']:.1f}, {chosen['result']['cost']:.1f}",
+                ", ".join(f"{k} {v}" for k, v in setting.items()) or "the defaults",
+            ]
+        )
+    head = ["algorithm", "trials", "defaults: reward, cost", "best: reward, cost"]
+    return cells.markdown([*head, "best setting"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--table", action="store_true", help="print, do not run")
+    arguments = parser.parse_args()
+    if not arguments.table:
+        # All first trials, then all second ones: stopped early, the budget is equal.
+        for count in range(TRIALS):
+            for name in GRIDS:
+                lines = cells.read(arguments.file)
+                if sum(x["cell"]["algorithm"] == name for x in lines) <= count:
+                    cells.run(arguments.file, [next_trial(lines, name)], measure)
+    print(table(cells.read(arguments.file)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Named settings of every algorithm, as alternatives to its defaults.
+
+`paper` is the e-COP paper's table of hyperparameters, which covers the baselines; PPO
+and PPO-Lagrangian are not in it and take the values common to the others. `tuned` is
+the outcome of `benchmarks/tune.py`: the same search, on PointCircle, for everyone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from ecop.types import UserError
+
+
+class Preset(NamedTuple):
+    """Values that replace defaults."""
+
+    options: dict[str, Any]  # fields of the algorithm
+    train: dict[str, Any]  # fields of TrainConfig
+
+
+Kind = Literal["default", "paper", "tuned"]
+
+_STEP = {"learning_rate": 3e-4, "target_kl": 0.01}
+_REGION = {"target_kl": 0.01, "line_search_tries": 25, "line_search_decay": 0.8}
+_NETWORK = {
+    "hidden": (32, 32),
+    "initial_log_std": 0.5,
+    "critic_learning_rate": 1e-3,
+}
+
+
+def _paper(options: dict[str, Any], discount: float = 0.99) -> Preset:
+    return Preset(options, {**_NETWORK, "discount": discount})
+
+
+PAPER: dict[str, Preset] = {
+    "ppo": _paper({**_STEP, "clip": 0.2}),
+    "ppo_lag": _paper({**_STEP, "clip": 0.2}),
+    "cppo_pid": _paper({**_STEP, "clip": 0.2}, discount=0.995),
+    "focops": _paper(_STEP, discount=0.995),
+    "p3o": _paper({**_STEP, "clip": 0.2}),
+    "ipo": _paper({**_STEP, "clip": 0.2}),
+    "appo": _paper({**_STEP, "clip": 0.2}),
+    "pdo": _paper(_STEP, discount=0.95),
+    "trpo_lag": _paper(_REGION),
+    "cpo": _paper(_REGION),
+    "pcpo": _paper(_REGION),
+}
+
+TUNED: dict[str, Preset] = {
+    "ecop": Preset(
+        {
+            "beta": 20.0,
+            "caution": 0.0,
+            "backward_steps": 100,
+            "episodes_per_step": 10,
+            "learning_rate": 0.0005,
+        },
+        {"episodes": 40, "gae_decay": 0.98},
+    ),
+    "ppo": Preset(
+        {"epochs": 10, "learning_rate": 0.0003, "clip": 0.1},
+        {"episodes": 20, "gae_decay": 0.98},
+    ),
+    "ppo_lag": Preset(
+        {"epochs": 40, "learning_rate": 0.001, "clip": 0.1, "multiplier_rate": 10.0},
+        {"episodes": 20, "gae_decay": 0.98},
+    ),
+    "cppo_pid": Preset(
+        {
+            "epochs": 10,
+            "learning_rate": 0.0003,
+            "clip": 0.1,
+            "proportional": 10.0,
+            "integral": 1.0,
+            "derivative": 5.0,
+        },
+        {"episodes": 40, "gae_decay": 0.95},
+    ),
+    "focops": Preset({}, {}),
+    "p3o": Preset(
+        {"epochs": 40, "learning_rate": 0.001, "clip": 0.2, "weight": 20.0},
+        {"episodes": 40, "gae_decay": 0.98},
+    ),
+    "ipo": Preset(
+        {
+            "epochs": 20,
+            "learning_rate": 0.001,
+            "clip": 0.2,
+            "sharpness": 200.0,
+            "slope_max": 20.0,
+        },
+        {"episodes": 20, "gae_decay": 0.95},
+    ),
+    "appo": Preset(
+        {
+            "epochs": 20,
+            "learning_rate": 0.001,
+            "clip": 0.2,
+            "multiplier_rate": 1.0,
+            "penalty": 5.0,
+        },
+        {"episodes": 40, "gae_decay": 0.98},
+    ),
+    "pdo": Preset({}, {}),
+    "trpo_lag": Preset(
+        {"target_kl": 0.003, "damping": 0.01, "multiplier_rate": 10.0},
+        {"episodes": 80, "gae_decay": 0.98},
+    ),
+    "cpo": Preset(
+        {"target_kl": 0.01, "damping": 0.1}, {"episodes": 80, "gae_decay": 0.9}
+    ),
+    "pcpo": Preset(
+        {"target_kl": 0.03, "damping": 0.1, "projection": "l2"},
+        {"episodes": 20, "gae_decay": 0.95},
+    ),
+}
+
+PRESETS: dict[Kind, dict[str, Preset]] = {"paper": PAPER, "tuned": TUNED}
+
+
+def preset(kind: Kind, algorithm: str) -> Preset:
+    """The preset of an algorithm; "default" replaces nothing."""
+    if kind == "default":
+        return Preset({}, {})
+    if kind not in PRESETS:
+        raise UserError(
+            f"There is no preset '{kind}'; choose 'default', 'paper' or 'tuned'."
+        )
+    if algorithm not in PRESETS[kind]:
+        raise UserError(
+            f"There is no preset '{kind}' of '{algorithm}'; "
+            f"it exists for {', '.join(PRESETS[kind])}."
+        )
+    return PRESETS[kind][algorithm]
