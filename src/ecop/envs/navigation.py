@@ -1,0 +1,137 @@
+"""Navigation: from goal to goal past hazards and solid pillars, two costs at once.
+
+    reward        = progress towards the goal in metres, + 1 on reaching it
+    cost hazards  = 1 if the robot's centre is inside a hazard       (passable)
+    cost pillars  = 1 if the robot touched a pillar in this step     (solid)
+
+Reward, lidars, sizes of goal and keepouts are those of Safety-Gymnasium's PointGoal;
+the paper gives neither counts nor sizes of hazards and pillars, so those below are
+chosen such that ignoring either cost breaks its limit (docs/tasks.md).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ecop.envs import layout, point
+from ecop.envs.lidar import BINS, lidar
+from ecop.types import Box, Constraint, Spec, Step
+
+GOAL_RADIUS = 0.3  # m, PointGoal
+GOAL_KEEPOUT = 0.305  # m, PointGoal
+HAZARD_RADIUS = 0.3  # m
+HAZARDS = 4
+PILLAR_RADIUS = 0.3  # m
+PILLARS = 5
+START_KEEPOUT = 0.2  # m
+SIDE, CELL = 4, 0.9  # cells of the arena, m
+REACH = 3.0  # m, of the lidars; PointGoal
+TIMESTEP = 0.01  # s
+SUBSTEPS = 10
+HORIZON = 200
+LIMITS = (10.0, 25.0)  # hazards, pillars: the paper's Table 1
+
+
+class Arena(NamedTuple):
+    """What lies where in one episode."""
+
+    hazards: jax.Array  # [HAZARDS, 2] m
+    pillars: jax.Array  # [PILLARS, 2] m
+    free: jax.Array  # [F, 2] m, middles of the cells that a goal may be drawn in
+
+
+class State(NamedTuple):
+    """The robot, its goal and the arena."""
+
+    robot: point.PointState
+    goal: jax.Array  # [2] m
+    cell: jax.Array  # [] int32, the goal's among the free ones
+    arena: Arena
+
+
+def draw_goal(
+    key: jax.Array, free: jax.Array, cell: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A goal [2] in any free cell but `cell`, and its cell."""
+    cell_key, place_key = jax.random.split(key)
+    hop = jax.random.randint(cell_key, (), 1, free.shape[0], jnp.int32)
+    cell = (cell + hop) % free.shape[0]
+    return layout.shifted(place_key, free[cell], CELL / 2 - GOAL_KEEPOUT), cell
+
+
+def hazard_cost(position: jax.Array, hazards: jax.Array) -> jax.Array:
+    """1 inside a hazard."""
+    distance = jnp.sqrt(jnp.sum((hazards - position[None]) ** 2, axis=1))
+    return jnp.any(distance <= HAZARD_RADIUS).astype(jnp.float32)
+
+
+def observe(state: State, acceleration: jax.Array) -> jax.Array:
+    """Sensors [12] and the lidars of goal, hazards and pillars [16 each]."""
+    robot, arena = state.robot, state.arena
+    kinds = (state.goal[None], arena.hazards, arena.pillars)
+    here = robot.position[None]
+    lidars = [lidar(robot.heading, objects - here, REACH) for objects in kinds]
+    return jnp.concatenate([point.sensors(robot, acceleration), *lidars])
+
+
+class Navigation:
+    """The task as pure functions."""
+
+    def __init__(self, *, horizon: int = HORIZON) -> None:
+        names = ("hazards", "pillars")
+        self.spec = Spec(
+            observation_size=12 + 3 * BINS,
+            action=Box(2),
+            horizon=horizon,
+            constraints=tuple(map(Constraint, names, LIMITS)),
+        )
+
+    def reset(self, key: jax.Array) -> tuple[State, jax.Array]:
+        """Draw the arena; start at rest in a free cell, with any heading."""
+        keys = jax.random.split(key, 6)
+        cells = jax.random.permutation(keys[0], layout.centres(SIDE, CELL))
+        pillars, hazards, free = jnp.split(cells, [PILLARS, PILLARS + HAZARDS])
+        pillar_room = CELL / 2 - PILLAR_RADIUS - point.RADIUS
+        arena = Arena(
+            hazards=layout.shifted(keys[1], hazards, CELL / 2 - HAZARD_RADIUS),
+            pillars=layout.shifted(keys[2], pillars, pillar_room),
+            free=free,
+        )
+        start = layout.shifted(keys[3], free[0], CELL / 2 - START_KEEPOUT)
+        heading = jax.random.uniform(keys[4], (), jnp.float32, -jnp.pi, jnp.pi)
+        goal, cell = draw_goal(keys[5], free, jnp.zeros((), jnp.int32))
+        state = State(point.at_rest(start, heading), goal, cell, arena)
+        return state, observe(state, jnp.zeros(2, jnp.float32))
+
+    def step(self, key: jax.Array, state: State, action: jax.Array) -> Step:
+        """Drive for one control interval; on arrival draw the next goal."""
+        robot, touched = point.advance_among(
+            state.robot,
+            action,
+            state.arena.pillars,
+            PILLAR_RADIUS,
+            timestep=TIMESTEP,
+            substeps=SUBSTEPS,
+        )
+        before = jnp.linalg.norm(state.robot.position - state.goal)
+        after = jnp.linalg.norm(robot.position - state.goal)
+        reached = after <= GOAL_RADIUS
+        goal, cell = draw_goal(key, state.arena.free, state.cell)
+        following = State(
+            robot=robot,
+            goal=jnp.where(reached, goal, state.goal),
+            cell=jnp.where(reached, cell, state.cell),
+            arena=state.arena,
+        )
+        change = robot.velocity - state.robot.velocity
+        hazards = hazard_cost(robot.position, state.arena.hazards)
+        return Step(
+            state=following,
+            observation=observe(following, change / (TIMESTEP * SUBSTEPS)),
+            reward=before - after + reached.astype(jnp.float32),
+            costs=jnp.stack([hazards, touched.astype(jnp.float32)]),
+            failed=jnp.zeros((), bool),
+        )
