@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ecop.envs import layout, point
 from ecop.envs.lidar import BINS, lidar
-from ecop.types import Box, Constraint, Spec, Step
+from ecop.types import Box, Constraint, Discs, Scene, Spec, Step
 
 GOAL_RADIUS = 0.3  # m, PointGoal
 GOAL_KEEPOUT = 0.305  # m, PointGoal
@@ -62,10 +63,20 @@ def draw_goal(
     return layout.shifted(place_key, free[cell], CELL / 2 - GOAL_KEEPOUT), cell
 
 
-def hazard_cost(position: jax.Array, hazards: jax.Array) -> jax.Array:
-    """1 inside a hazard."""
+def reward(
+    before: jax.Array, after: jax.Array, goal: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Progress from position to position, + 1 on arrival; and whether it arrived."""
+    distance = jnp.linalg.norm(after - goal)
+    reached = distance <= GOAL_RADIUS
+    progress = jnp.linalg.norm(before - goal) - distance
+    return progress + reached.astype(jnp.float32), reached
+
+
+def inside(position: jax.Array, hazards: jax.Array, radius: float) -> jax.Array:
+    """1 inside one of the hazards [K, 2]."""
     distance = jnp.sqrt(jnp.sum((hazards - position[None]) ** 2, axis=1))
-    return jnp.any(distance <= HAZARD_RADIUS).astype(jnp.float32)
+    return jnp.any(distance <= radius).astype(jnp.float32)
 
 
 def observe(state: State, acceleration: jax.Array) -> jax.Array:
@@ -116,9 +127,7 @@ class Navigation:
             timestep=TIMESTEP,
             substeps=SUBSTEPS,
         )
-        before = jnp.linalg.norm(state.robot.position - state.goal)
-        after = jnp.linalg.norm(robot.position - state.goal)
-        reached = after <= GOAL_RADIUS
+        gain, reached = reward(state.robot.position, robot.position, state.goal)
         goal, cell = draw_goal(key, state.arena.free, state.cell)
         following = State(
             robot=robot,
@@ -127,11 +136,25 @@ class Navigation:
             arena=state.arena,
         )
         change = robot.velocity - state.robot.velocity
-        hazards = hazard_cost(robot.position, state.arena.hazards)
+        hazards = inside(robot.position, state.arena.hazards, HAZARD_RADIUS)
         return Step(
             state=following,
             observation=observe(following, change / (TIMESTEP * SUBSTEPS)),
-            reward=before - after + reached.astype(jnp.float32),
+            reward=gain,
             costs=jnp.stack([hazards, touched.astype(jnp.float32)]),
             failed=jnp.zeros((), bool),
+        )
+
+    def scene(self, states: State) -> Scene:
+        """Hazards, pillars and the goal of each step."""
+        half = SIDE * CELL / 2 + 0.5
+        hazards, pillars = states.arena.hazards[0], states.arena.pillars[0]
+        return Scene(
+            window=(-half, -half, half, half),
+            pose=point.pose(states.robot),
+            discs=(
+                Discs("hazard", "#cdb4f0", HAZARD_RADIUS, np.asarray(hazards)),
+                Discs("pillar", "#5b3a8c", PILLAR_RADIUS, np.asarray(pillars)),
+            ),
+            goal=Discs("goal", "#2e9e4f", GOAL_RADIUS, np.asarray(states.goal)),
         )

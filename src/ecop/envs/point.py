@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 MASS = 0.00518879  # kg
@@ -99,7 +100,7 @@ def advance(
 def stop_at(
     state: PointState, pillars: jax.Array, radius: float
 ) -> tuple[PointState, jax.Array]:
-    """Keep the robot out of solid, frictionless pillars [P, 2]; did it touch one?
+    """Keep the robot out of solid, frictionless pillars [P, 2]; tell if it touched.
 
     A robot that overlaps a pillar is set back to its surface and loses its speed into
     it. Pillars must be so far apart that the robot touches one at a time.
@@ -166,3 +167,8 @@ def sensors(state: PointState, acceleration: jax.Array) -> jax.Array:
             zero,
         ]
     )
+
+
+def pose(states: PointState) -> np.ndarray:
+    """Position and heading [H, 3] of the states [H] of an episode."""
+    return np.concatenate([states.position, states.heading[:, None]], axis=1)

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ecop.envs import layout, point
 from ecop.envs.lidar import BINS, lidar
-from ecop.types import Box, Constraint, Spec, Step
+from ecop.types import Box, Constraint, Discs, Scene, Spec, Step
 
 GOAL = (32.0, 0.0)  # m; 200 steps of 0.1 s at 1.5 m/s are 30 m
 OBSTACLE_RADIUS = 0.3  # m
@@ -111,4 +112,24 @@ class PointReach:
             reward=progress,
             costs=cost(robot.position, state.obstacles)[None],
             failed=jnp.zeros((), bool),
+        )
+
+    def scene(self, states: State) -> Scene:
+        """The strip the robot passed through, with all copies of the tile in it."""
+        pose = point.pose(states.robot)
+        left, bottom = pose[:, :2].min(axis=0) - 1.5
+        right, top = GOAL[0] + 1.0, pose[:, 1].max() + 1.5
+        copies = np.arange(-10, 11, dtype=np.float32) * TILE
+        shifts = np.stack(np.meshgrid(copies, copies), axis=-1).reshape(-1, 1, 2)
+        centres = (np.asarray(states.obstacles)[:1] + shifts).reshape(-1, 2)
+        inside = (centres > [left - 1, bottom - 1]) & (centres < [right + 1, top + 1])
+        return Scene(
+            window=(left, bottom, right, top),
+            pose=pose,
+            discs=(
+                Discs(
+                    "obstacle", "#cdb4f0", OBSTACLE_RADIUS, centres[inside.all(axis=1)]
+                ),
+            ),
+            goal=Discs("goal", "#2e9e4f", 0.5, np.tile(GOAL, (len(pose), 1))),
         )
