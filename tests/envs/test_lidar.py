@@ -48,13 +48,12 @@ def test_reward_and_hazard_cost(name):
     trace = recorded(name)
     before = jnp.concatenate([trace["start"][None], trace["position"][:-1]])
     goal = trace["goal"]
-    reward, reached = jax.vmap(lambda a, b: navigation.reward(a, b, goal))(
-        before, trace["position"]
-    )
+    score = jax.jit(jax.vmap(lambda a, b: navigation.reward(a, b, goal)))
+    reward, reached = score(before, trace["position"])
     assert not bool(reached.any())
     np.testing.assert_allclose(reward, trace["reward"], atol=1e-5)
     # Hazards of the recorded task have a radius of 0.2 m.
-    cost = jax.vmap(lambda p: navigation.inside(p, trace["hazards"], 0.2))
+    cost = jax.jit(jax.vmap(lambda p: navigation.inside(p, trace["hazards"], 0.2)))
     np.testing.assert_array_equal(cost(trace["position"]), trace["cost"])
 
 
@@ -82,6 +81,7 @@ def test_lidar_is_the_slow_one():
 def test_lidar_is_continuous_in_the_angle():
     angles = jnp.linspace(-jnp.pi, jnp.pi, 4001)
     turning = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
-    readings = jax.vmap(lambda o: lidar(jnp.float32(0.0), o[None], 3.0))(turning)
+    ahead = jnp.float32(0.0)
+    readings = jax.jit(jax.vmap(lambda o: lidar(ahead, o[None], 3.0)))(turning)
     assert np.abs(np.diff(readings, axis=0)).max() < 0.005
     assert float(readings.max(axis=1).min()) == pytest.approx(2 / 3, abs=1e-5)

@@ -4,9 +4,9 @@
     cost hazards  = 1 if the robot's centre is inside a hazard       (passable)
     cost pillars  = 1 if the robot touched a pillar in this step     (solid)
 
-Reward, lidars, sizes of goal and keepouts are those of Safety-Gymnasium's PointGoal;
-the paper gives neither counts nor sizes of hazards and pillars, so those below are
-chosen such that ignoring either cost breaks its limit (docs/tasks.md).
+Reward, lidars and goal are those of Safety-Gymnasium's PointGoal. The paper gives
+neither counts nor sizes of hazards and pillars; those below, and the control interval
+of 0.2 s, are chosen such that ignoring either cost breaks its limit (docs/tasks.md).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ecop.types import Box, Constraint, Discs, Scene, Spec, Step
 
 GOAL_RADIUS = 0.3  # m, PointGoal
 GOAL_KEEPOUT = 0.305  # m, PointGoal
-HAZARD_RADIUS = 0.3  # m
-HAZARDS = 4
-PILLAR_RADIUS = 0.3  # m
-PILLARS = 5
+HAZARD_RADIUS = 0.33  # m
+HAZARDS = 5
+PILLAR_RADIUS = 0.25  # m
+PILLARS = 15
 START_KEEPOUT = 0.2  # m
-SIDE, CELL = 4, 0.9  # cells of the arena, m
+SIDE, CELL = 5, 0.75  # cells of the arena, m
 REACH = 3.0  # m, of the lidars; PointGoal
-TIMESTEP = 0.01  # s
+TIMESTEP = 0.02  # s
 SUBSTEPS = 10
 HORIZON = 200
 LIMITS = (10.0, 25.0)  # hazards, pillars: the paper's Table 1

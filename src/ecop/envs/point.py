@@ -109,7 +109,7 @@ def stop_at(
     distance = jnp.sqrt(jnp.sum(offset**2, axis=1))
     overlap = jnp.maximum(0.0, radius + RADIUS - distance)
     normal = offset / jnp.maximum(distance, 1e-6)[:, None]
-    inward = jnp.minimum(0.0, normal @ state.velocity) * (overlap > 0.0)
+    inward = jnp.where(overlap > 0.0, jnp.minimum(0.0, normal @ state.velocity), 0.0)
     state = state._replace(
         position=state.position + overlap @ normal,
         velocity=state.velocity - inward @ normal,
