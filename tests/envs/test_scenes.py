@@ -24,13 +24,9 @@ def test_the_animation_shows_the_episode(name, tmp_path):
         episodes = collect_jax(env, policy, 1)(actor, key)
         seeds, _ = draws(policy, key, 1)
         states = replay(env, seeds[0], episodes.action[0])
-        following = jax.vmap(env.step, in_axes=(None, 0, 0))(
-            key, states, episodes.action[0]
-        )
-        return episodes, states, following
+        return episodes, states
 
-    episodes, states, following = film(key)
-    np.testing.assert_allclose(following.reward, episodes.reward[0], atol=1e-5)
+    episodes, states = film(key)
     scene = env.scene(jax.tree.map(np.asarray, states))
     assert scene.pose.shape == (12, 3)
     file = tmp_path / "episode.gif"
