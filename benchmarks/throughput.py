@@ -9,8 +9,10 @@ those of another run.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -83,10 +85,31 @@ def phases(task: str) -> None:
     total = sum(parts.values())
     for name, part in parts.items():
         print(f"{name:14} {1e3 * part:6.1f} ms  {100 * part / total:3.0f} %")
+    raw_rollout(task)
+
+
+def raw_rollout(task: str) -> None:
     many = 200
+    learner = build(task, ecop.ECOP())
+    state = jax.jit(learner.init)(jnp.uint32(0))
+    actor = Actor(state.policy, state.normaliser)
     raw = jax.jit(collect_jax(learner.env, learner.policy, many))
-    rate = many * learner.spec.horizon / seconds(raw, actor, key, repeat=3)
-    print(f"raw rollout, {many} episodes in one call: {rate:,.0f} steps/s")
+    key = learner.keys(state)[0]
+    alone = many * learner.spec.horizon / seconds(raw, actor, key, repeat=3)
+    cores = os.cpu_count() or 1
+
+    def on_all_cores() -> Any:
+        return list(
+            pool.map(lambda _: jax.block_until_ready(raw(actor, key)), range(cores))
+        )
+
+    with ThreadPoolExecutor(cores) as pool:
+        spent = seconds(on_all_cores, repeat=3)
+    both = cores * many * learner.spec.horizon / spent
+    print(
+        f"raw rollout of {task}, {many} episodes per call: {alone:,.0f} steps/s, "
+        f"one call per core: {both:,.0f} steps/s"
+    )
 
 
 def growth(task: str) -> None:
@@ -116,6 +139,8 @@ def main() -> None:
     for count in arguments.seeds:
         end_to_end(arguments.task, count, arguments.iterations)
     phases(arguments.task)
+    if arguments.task != "Navigation":
+        raw_rollout("Navigation")
     growth(arguments.task)
 
 

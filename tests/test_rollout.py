@@ -6,7 +6,7 @@ import numpy as np
 
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
-from ecop.rollout import Actor, collector
+from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import stack
 from probes import Coin, NumpyWalk, Walk
 
@@ -73,3 +73,12 @@ def test_discrete_actions():
     assert out.action.shape == (1, 64, 4)
     np.testing.assert_array_equal(out.reward[0], out.action[0].astype(jnp.float32))
     assert 0.3 < float(out.reward.mean()) < 0.7
+
+
+def test_replay_gives_the_states_of_the_episode():
+    policy = Policy(Walk().spec)
+    episodes = collector(Walk(), policy, 1)(actors(policy, [0]), keys([0]))
+    seeds, _ = draws(policy, keys([0])[0], 1)
+    states = jax.jit(lambda *x: replay(Walk(), *x))(seeds[0], episodes.action[0, 0])
+    observed = np.asarray(episodes.observation[0, 0])
+    np.testing.assert_allclose(np.stack(states, axis=1), observed, atol=1e-6)

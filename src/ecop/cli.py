@@ -302,15 +302,13 @@ def render_command(argv: list[str]) -> int:
         raise UserError(f"--seed must be 0 .. {len(run.states) - 1}.")
     import numpy as np
 
-    from ecop.evaluate import fresh_episodes
+    from ecop.evaluate import film
     from ecop.render import animate
 
-    env = run.learner.env
-    episodes = fresh_episodes(run.learner, run.states[options.seed :][:1], 1)
+    episodes, states = film(run.learner, run.states[options.seed])
     file = options.out or options.run / "episode.gif"
     animate(
-        env.scene(),
-        np.asarray(env.pose(episodes.observation[0, 0])),
+        run.learner.env.scene(states),
         np.asarray(episodes.reward[0, 0]),
         np.asarray(episodes.costs[0, 0]),
         title=run.config.task,

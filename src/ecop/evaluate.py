@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ecop.rollout import Actor, collector
+from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import Learner, stack
 from ecop.types import Episodes, Spec, TrainState
 
@@ -78,13 +78,22 @@ def fresh_episodes(
     """Episodes [S, E, H] with seeds that training never used."""
     collect = collector(learner.env, learner.policy, episodes)
     actors = stack([Actor(state.policy, state.normaliser) for state in states])
-    keys = stack(
-        [
-            jax.random.fold_in(jax.random.fold_in(state.key, EVALUATION), draw)
-            for state in states
-        ]
+    return collect(actors, stack([fresh_key(state, draw) for state in states]))
+
+
+def fresh_key(state: TrainState, draw: int = 0) -> jax.Array:
+    """A key that training never used."""
+    return jax.random.fold_in(jax.random.fold_in(state.key, EVALUATION), draw)
+
+
+def film(learner: Learner, state: TrainState) -> tuple[Episodes, Any]:
+    """One fresh episode [1, 1, H] of a policy and the task's states [H] in it."""
+    episodes = fresh_episodes(learner, [state], 1)
+    seeds, _ = draws(learner.policy, fresh_key(state), 1)
+    states = jax.jit(lambda *x: replay(learner.env, *x))(
+        seeds[0], episodes.action[0, 0]
     )
-    return collect(actors, keys)
+    return episodes, jax.tree.map(np.asarray, states)
 
 
 def evaluate(learner: Learner, states: list[TrainState], episodes: int) -> Evaluation:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ecop.types import Scene
+from ecop.types import Discs, Scene
 
-SIZE = 480  # pixels of a frame
+SIZE = 480  # pixels along the side of a square frame; others have its area
 SMOOTH = 2  # drawn this much larger, then shrunk
 STRIDE = 2  # steps per frame
 SAFE, COSTLY, LINE, ROBOT = "#0b6e99", "#c2261c", "#8a8a8a", "#1b1b1b"
@@ -19,33 +19,42 @@ SAFE, COSTLY, LINE, ROBOT = "#0b6e99", "#c2261c", "#8a8a8a", "#1b1b1b"
 
 def animate(
     scene: Scene,
-    pose: np.ndarray,
     reward: np.ndarray,
     costs: np.ndarray,
     *,
     title: str,
     file: Path,
 ) -> None:
-    """Write a GIF: pose [H, 3], reward [H], costs [H, C].
+    """Write a GIF: reward [H], costs [H, C].
 
     The trace is coloured by whether the step had a cost; the text counts up.
     """
-    pixels = SIZE * SMOOTH
-    scale = pixels / (2 * scene.extent)
+    left, bottom, right, top = scene.window
+    width, height = right - left, top - bottom
+    scale = SIZE / math.sqrt(width * height)
+    size = round(scale * width), round(scale * height)
+    pixels = size[0] * SMOOTH, size[1] * SMOOTH
+    scale *= SMOOTH
+    pose = scene.pose
 
     def at(x: float, y: float) -> tuple[float, float]:
-        return pixels / 2 + scale * x, pixels / 2 - scale * y
+        return scale * (x - left), scale * (top - y)
 
-    canvas = Image.new("RGB", (pixels, pixels), "white")
+    def around(x: float, y: float, radius: float) -> tuple[float, ...]:
+        return *at(x - radius, y + radius), *at(x + radius, y - radius)
+
+    canvas = Image.new("RGB", pixels, "white")
     draw = ImageDraw.Draw(canvas)
-    for x, y, radius in scene.circles:
-        left, top = at(x - radius, y + radius)
-        right, bottom = at(x + radius, y - radius)
-        draw.ellipse((left, top, right, bottom), outline=LINE, width=2 * SMOOTH)
+    font = ImageFont.load_default(size=14 * SMOOTH)
+    for discs in scene.discs:
+        for x, y in discs.centres:
+            draw.ellipse(around(x, y, discs.radius), fill=discs.colour)
+    for circle in scene.circles:
+        draw.ellipse(around(*circle), outline=LINE, width=2 * SMOOTH)
     for x1, y1, x2, y2 in scene.lines:
         dashed(draw, at(x1, y1), at(x2, y2))
+    goal = () if scene.goal is None else (scene.goal,)
 
-    font = ImageFont.load_default(size=14 * SMOOTH)
     frames = []
     for h in range(len(pose)):
         if h:
@@ -56,20 +65,45 @@ def animate(
             continue
         frame = canvas.copy()
         pen = ImageDraw.Draw(frame)
+        for discs in goal:
+            x, y = discs.centres[h]
+            ring = around(x, y, discs.radius)
+            pen.ellipse(ring, outline=discs.colour, width=5 * SMOOTH)
         robot(pen, at(*pose[h, :2]), float(pose[h, 2]))
         text = (
             f"{title}   step {h + 1}/{len(pose)}   "
             f"reward {reward[: h + 1].sum():.1f}   "
             f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
         )
-        pen.text((10 * SMOOTH, 8 * SMOOTH), text, fill=ROBOT, font=font)
-        frames.append(frame.resize((SIZE, SIZE), Image.Resampling.LANCZOS))
+        banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
+        legend(pen, (*goal, *scene.discs), pixels[1], font)
+        frames.append(frame.resize(size, Image.Resampling.LANCZOS))
     palette = frames[-1].quantize(64)
     frames = [frame.quantize(palette=palette) for frame in frames]
     durations = [50] * (len(frames) - 1) + [1500]
     frames[0].save(
         file, save_all=True, append_images=frames[1:], duration=durations, loop=0
     )
+
+
+def banner(draw: Any, place: tuple[float, float], text: str, font: Any) -> None:
+    """Text on white."""
+    x1, y1, x2, y2 = draw.textbbox(place, text, font=font)
+    edge = 3 * SMOOTH
+    draw.rectangle((x1 - edge, y1 - edge, x2 + edge, y2 + edge), fill="white")
+    draw.text(place, text, fill=ROBOT, font=font)
+
+
+def legend(draw: Any, kinds: tuple[Discs, ...], bottom: float, font: Any) -> None:
+    """The colour of each kind of disc and of a costly step, along the lower edge."""
+    names = [(kind.name, kind.colour) for kind in kinds]
+    x, y = 10 * SMOOTH, bottom - 24 * SMOOTH
+    for name, colour in [*names, ("step with a cost", COSTLY)] if names else []:
+        side = 12 * SMOOTH
+        text = (x + 18 * SMOOTH, y)
+        banner(draw, text, name, font)
+        draw.rectangle((x, y + 2 * SMOOTH, x + side, y + 2 * SMOOTH + side), colour)
+        x = draw.textbbox(text, name, font=font)[2] + 14 * SMOOTH
 
 
 def dashed(draw: Any, start: tuple[float, float], end: tuple[float, float]) -> None:

@@ -45,15 +45,19 @@ def draws(policy: Policy, key: Array, episodes: int) -> tuple[Array, Array]:
     return seeds, policy.noise(noise_key, (policy.spec.horizon, episodes))
 
 
+def episode_keys(seed: Array, horizon: int) -> tuple[Array, Array]:
+    """The reset key and the step keys [H] of an episode of a JAX environment."""
+    reset_key, step_key = jax.random.split(jax.random.key(seed))
+    return reset_key, jax.random.split(step_key, horizon)
+
+
 def collect_jax(env: JaxEnv, policy: Policy, episodes: int) -> Callable[..., Episodes]:
     """A pure function (actor, key) -> Episodes[N, H] for one seed."""
     horizon = policy.spec.horizon
 
     def collect(actor: Actor, key: Array) -> Episodes:
         seeds, noise = draws(policy, key, episodes)
-        keys = jax.vmap(jax.random.key)(seeds)
-        reset_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
-        step_keys = jax.vmap(lambda k: jax.random.split(k, horizon))(step_keys)
+        reset_keys, step_keys = jax.vmap(lambda s: episode_keys(s, horizon))(seeds)
 
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             state, observation, alive = carry
@@ -80,6 +84,17 @@ def collect_jax(env: JaxEnv, policy: Policy, episodes: int) -> Callable[..., Epi
         return Episodes(*(jnp.moveaxis(r, 0, 1) for r in record), failed=alive == 0.0)
 
     return collect
+
+
+def replay(env: JaxEnv, seed: Array, actions: Array) -> Any:
+    """States [H], before each step, of the episode with this seed and these actions."""
+
+    def step(state: Any, x: Any) -> tuple[Any, Any]:
+        key, action = x
+        return env.step(key, state, action).state, state
+
+    reset_key, step_keys = episode_keys(seed, len(actions))
+    return lax.scan(step, env.reset(reset_key)[0], (step_keys, actions))[1]
 
 
 def collect_host(

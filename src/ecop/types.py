@@ -193,9 +193,21 @@ class TrainState(NamedTuple):
     algorithm: Any  # the algorithm's own state
 
 
-class Scene(NamedTuple):
-    """A task seen from above, for animations; lengths in metres."""
+class Discs(NamedTuple):
+    """Round things of one kind, for animations; lengths in metres."""
 
-    extent: float  # half the side of the square shown
+    name: str
+    colour: str
+    radius: float
+    centres: np.ndarray  # [K, 2]; of a goal [H, 2], one per step
+
+
+class Scene(NamedTuple):
+    """An episode seen from above, for animations; lengths in metres."""
+
+    window: tuple[float, float, float, float]  # left, bottom, right, top
+    pose: np.ndarray  # [H, 3] x, y, heading of the robot
     circles: tuple[tuple[float, float, float], ...] = ()  # x, y, radius
     lines: tuple[tuple[float, float, float, float], ...] = ()  # x1, y1, x2, y2
+    discs: tuple[Discs, ...] = ()
+    goal: Discs | None = None

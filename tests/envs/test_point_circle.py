@@ -87,11 +87,3 @@ def test_reward_and_cost_of_the_paper():
     assert float(point_circle.cost(position)) == 1.0
     assert float(point_circle.cost(-position)) == 1.0
     assert float(point_circle.cost(jnp.array([1.1, 3.0]))) == 0.0
-
-
-def test_pose_is_read_off_the_observation():
-    task = point_circle.PointCircle()
-    state, observation = task.reset(jax.random.key(3))
-    x, y, heading = task.pose(observation)
-    np.testing.assert_allclose([x, y], state.position)
-    assert np.cos(heading - state.heading) == pytest.approx(1.0, abs=1e-5)

@@ -10,6 +10,8 @@ from ecop.types import UserError
 
 ENVS: dict[str, str] = {
     "PointCircle": "ecop.envs.point_circle:PointCircle",
+    "PointReach": "ecop.envs.point_reach:PointReach",
+    "Navigation": "ecop.envs.navigation:Navigation",
     "FactoredRing": "ecop.exact.task:factored_ring",
     "MediaStreaming": "ecop.exact.task:media_streaming",
     "Inventory": "ecop.exact.task:inventory",

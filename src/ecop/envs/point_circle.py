@@ -91,13 +91,11 @@ class PointCircle:
             failed=jnp.zeros((), bool),
         )
 
-    def scene(self) -> Scene:
+    def scene(self, states: point.PointState) -> Scene:
         """The circle and the two edges of the safe strip."""
-        edges = tuple((x, -2.1, x, 2.1) for x in (-X_LIMIT, X_LIMIT))
-        return Scene(extent=2.7, circles=((0.0, 0.0, RADIUS),), lines=edges)
-
-    def pose(self, observation: jax.Array) -> jax.Array:
-        """Position and heading [..., 3], read off observations [..., 9]."""
-        x, y, forward, left = (observation[..., i] for i in range(4))
-        heading = jnp.arctan2(y, x) - jnp.arctan2(left, forward)
-        return jnp.stack([x, y, heading], axis=-1)
+        return Scene(
+            window=(-2.7, -2.7, 2.7, 2.7),
+            pose=point.pose(states),
+            circles=((0.0, 0.0, RADIUS),),
+            lines=tuple((x, -2.1, x, 2.1) for x in (-X_LIMIT, X_LIMIT)),
+        )

@@ -89,7 +89,7 @@ class TabularEnv:
             failed=jnp.zeros((), jnp.bool_),
         )
 
-    def scene(self) -> NoReturn:
+    def scene(self, states: Any) -> NoReturn:
         """Refuse: a table has no place to draw."""
         raise UserError(
             f"{self.cmdp.name} is a table of states and has no picture to animate; "

@@ -1,0 +1,62 @@
+"""PointReach: the endless field, contact, progress."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ecop.envs import point, point_reach
+
+TASK = point_reach.PointReach()
+CONTACT = point_reach.OBSTACLE_RADIUS + point.RADIUS
+
+
+def test_fields_of_thousands_of_seeds():
+    @jax.jit
+    @jax.vmap
+    def field(key):
+        state, observation = TASK.reset(key)
+        between = jax.vmap(lambda o: point_reach.offsets(o, state.obstacles))
+        first = TASK.step(key, state, jnp.zeros(2)).costs
+        return state, observation, between(state.obstacles), first
+
+    keys = jax.random.split(jax.random.key(0), 3000)
+    state, observation, between, costs = field(keys)
+    gap = np.linalg.norm(between, axis=-1) + 9.0 * np.eye(point_reach.OBSTACLES)[None]
+    assert gap.min() >= 2 * CONTACT - 1e-5
+    assert float(costs.max()) == 0.0
+    assert observation.shape == (3000, 44)
+    assert np.isfinite(observation).all()
+    assert np.linalg.norm(state.obstacles, axis=-1).min() > CONTACT
+
+
+def test_the_field_repeats_in_all_directions():
+    state, _ = TASK.reset(jax.random.key(1))
+    here = state.obstacles[0] + jnp.array([0.1, 0.1])
+    far = here + jnp.array([5.0, -3.0]) * point_reach.TILE
+    ours = point_reach.offsets(here, state.obstacles)
+    np.testing.assert_allclose(
+        point_reach.offsets(far, state.obstacles), ours, atol=1e-4
+    )
+    assert float(point_reach.cost(far, state.obstacles)) == 1.0
+    beside = state.obstacles[0] + jnp.array([CONTACT + 0.01, 0.0])
+    assert float(point_reach.cost(beside, state.obstacles)) == 0.0
+
+
+def test_the_goal_is_out_of_reach():
+    interval = point_reach.TIMESTEP * point_reach.SUBSTEPS
+    reach = point.TOP_SPEED * interval * point_reach.HORIZON
+    assert reach < point_reach.GOAL[0]
+    state, _ = TASK.reset(jax.random.key(2))
+    robot = point.at_rest(jnp.zeros(2), jnp.float32(0.0))
+
+    def step(state, _):
+        out = TASK.step(jax.random.key(0), state, jnp.array([1.0, 0.0]))
+        return out.state, out.reward
+
+    last, reward = jax.jit(
+        lambda s: jax.lax.scan(step, s, None, length=point_reach.HORIZON)
+    )(state._replace(robot=robot))
+    travelled = float(last.robot.position[0])
+    assert float(reward.sum()) == pytest.approx(travelled, abs=1e-3)
+    assert 28.0 < travelled < 30.0
