@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ecop.algorithms.ecop import ECOP
     from ecop.api import Diverged, Run, Stopped, load, resume, train
     from ecop.envs import make
+    from ecop.interop import make_gymnasium, make_gymnasium_vec, to_safety_gymnasium
     from ecop.training import TrainConfig
     from ecop.types import Spec, UserError
 
@@ -30,7 +31,10 @@ __all__ = [
     "UserError",
     "load",
     "make",
+    "make_gymnasium",
+    "make_gymnasium_vec",
     "resume",
+    "to_safety_gymnasium",
     "train",
 ]
 
@@ -44,7 +48,10 @@ _HOMES = {
     "UserError": "ecop.types",
     "load": "ecop.api",
     "make": "ecop.envs",
+    "make_gymnasium": "ecop.interop",
+    "make_gymnasium_vec": "ecop.interop",
     "resume": "ecop.api",
+    "to_safety_gymnasium": "ecop.interop",
     "train": "ecop.api",
 }
 
