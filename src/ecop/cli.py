@@ -52,9 +52,13 @@ class NoOptions:
 
 
 def env_fields(options: GymnasiumOptions | NoOptions) -> dict[str, Any]:
-    """The options as arguments of `ecop.envs.make`, as JSON keeps them."""
-    fields = dataclasses.asdict(options)
-    return fields | ({"costs": list(fields["costs"])} if fields.get("costs") else {})
+    """The options that are not the defaults, for `ecop.envs.make`, as JSON has them."""
+    given = {
+        f.name: getattr(options, f.name)
+        for f in dataclasses.fields(options)
+        if getattr(options, f.name) != f.default
+    }
+    return given | ({"costs": list(given["costs"])} if "costs" in given else {})
 
 
 def main(argv: list[str] | None = None) -> None:

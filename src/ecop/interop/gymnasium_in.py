@@ -159,7 +159,10 @@ class Probe(NamedTuple):
 
 def probe(make: Maker, costs: Costs | None) -> Probe:
     """Make the environment once and see what it is; play an episode to find costs."""
-    env = make()
+    try:
+        env = make()
+    except gymnasium.error.Error as error:
+        raise UserError(f"Gymnasium cannot make '{make.source}': {error}") from None
     try:
         flat = flatten_space(env.observation_space)
         if not isinstance(flat, spaces.Box):
