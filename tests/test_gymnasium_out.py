@@ -158,3 +158,31 @@ def test_without_gymnasium_one_sentence(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(UserError, match=r"pip install 'ecop\[gym\]'"):
         ecop.make_gymnasium("PointCircle")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_stable_baselines3_trains():
+    sb3 = pytest.importorskip("stable_baselines3")
+    from gymnasium.wrappers import TimeAwareObservation
+
+    env = TimeAwareObservation(ecop.make_gymnasium("PointCircle"))
+    model = sb3.PPO("MlpPolicy", env, n_steps=1000, batch_size=100, seed=0)
+
+    def episodic(count=10):
+        total = 0.0
+        for seed in range(count):
+            observation, _ = env.reset(seed=seed)
+            over = False
+            while not over:
+                action, _ = model.predict(observation, deterministic=True)
+                observation, reward, terminated, truncated, _ = env.step(action)
+                total += float(reward)
+                over = terminated or truncated
+        return total / count
+
+    before = episodic()
+    model.learn(20_000)
+    after = episodic()
+    print(f"reward {before:.1f} before, {after:.1f} after 20,000 steps")
+    assert after > before + 20
