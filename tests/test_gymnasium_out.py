@@ -166,7 +166,8 @@ def test_stable_baselines3_trains():
     sb3 = pytest.importorskip("stable_baselines3")
     from gymnasium.wrappers import TimeAwareObservation
 
-    env = TimeAwareObservation(ecop.make_gymnasium("PointCircle"))
+    task = ecop.make_gymnasium("PointCircle")
+    env = TimeAwareObservation(task, normalize_time=True)
     model = sb3.PPO("MlpPolicy", env, n_steps=1000, batch_size=100, seed=0)
 
     def episodic(count=10):

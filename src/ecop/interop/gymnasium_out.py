@@ -164,6 +164,7 @@ class TaskEnv(gymnasium.Env):
         self.spec = EnvSpec(
             f"ecop/{name}-v0",
             "ecop.interop.gymnasium_out:TaskEnv",
+            max_episode_steps=spec.horizon,
             kwargs={"name": name, **options},
         )
 
