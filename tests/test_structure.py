@@ -16,6 +16,8 @@ ALLOWED = {
     "learning": {"types", "learning"},
     "rollout": {"types", "learning"},
     "algorithms": {"types", "learning", "algorithms"},
+    "workers": {"types"},
+    "interop": {"types", "envs", "workers", "interop"},
     "training": {"types", "learning", "rollout"},
     "evaluate": {"types", "rollout", "training"},
     "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}

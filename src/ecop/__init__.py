@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ecop.algorithms.ecop import ECOP
-    from ecop.api import Diverged, Run, Stopped, load, resume, train
+    from ecop.api import Diverged, Faulted, Run, Stopped, load, resume, train
+    from ecop.check import check_cmdp
     from ecop.envs import make
+    from ecop.interop import (
+        from_gymnasium,
+        make_gymnasium,
+        make_gymnasium_vec,
+        to_safety_gymnasium,
+    )
     from ecop.training import TrainConfig
     from ecop.types import Spec, UserError
 
@@ -23,28 +30,40 @@ __version__ = "0.1.0"
 __all__ = [
     "ECOP",
     "Diverged",
+    "Faulted",
     "Run",
     "Spec",
     "Stopped",
     "TrainConfig",
     "UserError",
+    "check_cmdp",
+    "from_gymnasium",
     "load",
     "make",
+    "make_gymnasium",
+    "make_gymnasium_vec",
     "resume",
+    "to_safety_gymnasium",
     "train",
 ]
 
 _HOMES = {
     "ECOP": "ecop.algorithms.ecop",
     "Diverged": "ecop.api",
+    "Faulted": "ecop.api",
     "Run": "ecop.api",
     "Spec": "ecop.types",
     "Stopped": "ecop.api",
     "TrainConfig": "ecop.training",
     "UserError": "ecop.types",
+    "check_cmdp": "ecop.check",
+    "from_gymnasium": "ecop.interop",
     "load": "ecop.api",
     "make": "ecop.envs",
+    "make_gymnasium": "ecop.interop",
+    "make_gymnasium_vec": "ecop.interop",
     "resume": "ecop.api",
+    "to_safety_gymnasium": "ecop.interop",
     "train": "ecop.api",
 }
 

@@ -27,12 +27,24 @@ from ecop.rollout import Actor, collector, distribution
 from ecop.runs import RunConfig
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
 from ecop.types import TrainState, UserError
+from ecop.workers import SimulatorError, SimulatorPool
 
 CHECKPOINT_EVERY = 20  # iterations
 
 
 class Diverged(RuntimeError):
     """A quantity became NaN or infinite; training stopped before using it."""
+
+
+class Faulted(RuntimeError):
+    """The simulator failed for good; the last whole iteration is saved in `run`."""
+
+    def __init__(self, run: Run, error: SimulatorError) -> None:
+        self.run = run
+        how = f"Training stopped after iteration {run.iteration}."
+        if run.path is not None:
+            how += f" It is saved; go on with:\n  ecop resume {run.path}"
+        super().__init__(f"{error}\n{how}")
 
 
 class Stopped(KeyboardInterrupt):
@@ -135,20 +147,24 @@ class Run:
 
 
 def train(
-    task: str,
+    task: Any,
     algorithm: Any = None,
     *,
     preset: Kind = "default",
     limits: Sequence[float] | None = None,
+    env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> Run:
     """Train `algorithm` (default: e-COP), a name or its options, on a task.
 
+    task: a name ("PointCircle", "gym:Pendulum-v1", "module:function"), or an
+        environment, such as `ecop.from_gymnasium` makes
     preset: values in place of the defaults, for an algorithm given by name: "paper" or
         "tuned"; `options` still override them
     limits: one per cost of the task; math.inf switches a constraint off
+    env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
@@ -169,13 +185,22 @@ def train(
         if name not in known:
             raise UserError(unknown("option", name, sorted(known)))
     bounds = None if limits is None else tuple(float(limit) for limit in limits)
+    env, named = None, env_options or {}
+    if not isinstance(task, str):
+        env = task
+        recipe = env.recipe if isinstance(env, SimulatorPool) else None
+        task, named = recipe or (type(env).__name__, None)
+        if recipe is not None:  # the name alone does not say how long an episode is
+            options = {"horizon": env.spec.horizon} | options
+            bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds
     config = RunConfig(
         task=task,
         algorithm=algorithm,
         train=TrainConfig(limits=bounds, **options),
+        env_options=named,
     )
     runs.algorithm_name(config.algorithm)
-    learner = runs.build(config)
+    learner = runs.build(config, env)
     notes: dict[str, Any] = {}
     path = None if out is None else Path(out)
     if path is not None:
@@ -185,20 +210,23 @@ def train(
         config = config._replace(
             algorithm=dataclasses.replace(config.algorithm, beta=beta)
         )
-        learner = runs.build(config)
+        learner = dataclasses.replace(learner, algorithm=config.algorithm)
     if path is not None:
-        runs.create(path, config, notes)
+        runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
     run = Run(config, learner, init_seeds(learner), [], path)
     _fit(run, watch)
     return run
 
 
-def load(path: str | Path, *, watch: Watch | None = None) -> Run:
-    """Load a run folder: its newest intact checkpoint and its metrics."""
+def load(path: str | Path, *, env: Any = None, watch: Watch | None = None) -> Run:
+    """Load a run folder: its newest intact checkpoint and its metrics.
+
+    env: the environment, for a run that was trained on one given as an object
+    """
     configure_jax()
     path = Path(path)
     config = runs.read_config(path)
-    learner = runs.build(config)
+    learner = runs.build(config, env)
     states, damaged = runs.load_checkpoint(path, learner)
     for sentence in damaged:
         (watch or Quiet()).note(f"{sentence} Falling back to the one before it.")
@@ -210,13 +238,18 @@ def load(path: str | Path, *, watch: Watch | None = None) -> Run:
 
 
 def resume(
-    path: str | Path, *, iterations: int | None = None, watch: Watch | None = None
+    path: str | Path,
+    *,
+    iterations: int | None = None,
+    env: Any = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
+    env: the environment, for a run that was trained on one given as an object
     """
-    run = load(path, watch=watch)
+    run = load(path, env=env, watch=watch)
     assert run.path is not None
     if iterations is not None:
         if iterations < run.iteration:
@@ -240,7 +273,7 @@ def _fit(run: Run, watch: Watch) -> None:
     counts = plan(run.iteration, total)
     if counts:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
-    with stop_requests() as stopping:
+    with stop_requests() as stopping, saved_on_fault(run):
         for part in run_seeds(run.learner, run.states, counts):
             seconds = time.perf_counter() - start
             _refuse_nonfinite(run, part.before, part.metrics)
@@ -305,6 +338,17 @@ def _refuse_nonfinite(
                 f"{run.iteration}."
             )
         raise Diverged(message)
+
+
+@contextlib.contextmanager
+def saved_on_fault(run: Run) -> Iterator[None]:
+    """Save the last whole iteration if the simulator fails for good."""
+    try:
+        yield
+    except SimulatorError as error:
+        if run.path is not None:
+            runs.save_checkpoint(run.path, run.states)
+        raise Faulted(run, error) from error
 
 
 @contextlib.contextmanager

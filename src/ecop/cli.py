@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,39 @@ commands:
   plot        learning curves of a run
   render      animation of an episode
   exact       tabular tasks against their exact optimum
+  check       does an environment keep the contract? ecop check gym:Pendulum-v1
 
 'ecop COMMAND --help' explains a command and all its options.
 """
 
 Run = Annotated[Path, tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class GymnasiumOptions:
+    """Where the costs of a Gymnasium environment are, and where it runs."""
+
+    costs: tuple[str, ...] | None = None
+    """keys of info, "tuple" (6-tuple step), or module:function; default: found out"""
+    workers: int = 0
+    """processes to run the episodes in; 0: this one"""
+    timeout: float = 60.0
+    """seconds after which a step that has not returned counts as hung"""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The tasks of the library have none."""
+
+
+def env_fields(options: GymnasiumOptions | NoOptions) -> dict[str, Any]:
+    """The options that are not the defaults, for `ecop.envs.make`, as JSON has them."""
+    given = {
+        f.name: getattr(options, f.name)
+        for f in dataclasses.fields(options)
+        if getattr(options, f.name) != f.default
+    }
+    return given | ({"costs": list(given["costs"])} if "costs" in given else {})
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -99,7 +128,7 @@ def train_command(argv: list[str]) -> int:
         else:
             raise UserError(f"Which task? ecop train TASK; known: {', '.join(ENVS)}.")
     task, argv = argv[0], argv[1:]
-    if task not in ENVS:
+    if task not in ENVS and ":" not in task:
         raise UserError(unknown("task", task, ENVS))
     name = "ecop"
     if argv and not argv[0].startswith("-"):
@@ -114,18 +143,21 @@ def train_command(argv: list[str]) -> int:
     kind = ALGORITHMS[name]
     values = preset(preset_option(argv), name)
     usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
+    env_kind = GymnasiumOptions if ":" in task else NoOptions
 
     def options(
+        env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
         train: Annotated[TrainConfig, tyro.conf.arg(name="")] = usual_train,
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual_algorithm,  # pyright: ignore
         out: Path | None = None,
         preset: Kind = "default",
-    ) -> tuple[TrainConfig, Any, Path | None]:
+    ) -> tuple[TrainConfig, Any, Any, Path | None]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
 
         Args:
             train: how to train
             algorithm: options of the algorithm
+            env: where the costs are
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: values in place of the defaults: "paper" has those of the e-COP
@@ -133,17 +165,20 @@ def train_command(argv: list[str]) -> int:
                 other options still override them
 
         """
-        return train, algorithm, out
+        return train, algorithm, env, out
 
-    train, algorithm, out = parse(options, "train TASK [ALGORITHM]", argv)
+    train, algorithm, env, out = parse(options, "train TASK [ALGORITHM]", argv)
     from ecop import api
 
-    out = out or free_folder(Path("runs"), f"{task}-{name}")
+    stem = re.sub(r"[^\w.-]+", "-", task)
+    out = out or free_folder(Path("runs"), f"{stem}-{name}")
     fields = {f.name: getattr(train, f.name) for f in dataclasses.fields(train)}
     return fit(
         f"{task} {name}",
         out,
-        lambda w: api.train(task, algorithm, out=out, watch=w, **fields),
+        lambda w: api.train(
+            task, algorithm, env_options=env_fields(env), out=out, watch=w, **fields
+        ),
     )
 
 
@@ -181,7 +216,7 @@ def resume_command(argv: list[str]) -> int:
 
 def fit(title: str, folder: Path, work: Any) -> int:
     """Train under a display; print the result, or how to go on."""
-    from ecop.api import Diverged, Stopped
+    from ecop.api import Diverged, Faulted, Stopped
     from ecop.display import LiveWatch, watch
 
     shown = watch(title)
@@ -191,7 +226,7 @@ def fit(title: str, folder: Path, work: Any) -> int:
                 work(shown)
         else:
             work(shown)
-    except Diverged as error:
+    except (Diverged, Faulted) as error:
         print(f"ecop: {error}", file=sys.stderr)
         return 1
     except Stopped as stop:
@@ -277,7 +312,8 @@ def plot_command(argv: list[str]) -> int:
         raise UserError(f"'{options.run}' has no metrics yet.")
     file = options.out or options.run / "curves.png"
     title = f"{runs.algorithm_name(config.algorithm)} on {config.task}"
-    plot_metrics(metrics, make(config.task).spec.cost_names, title, file)
+    names = runs.read_document(options.run).get("costs")
+    plot_metrics(metrics, names or make(config.task).spec.cost_names, title, file)
     print(file)
     return 0
 
@@ -304,11 +340,18 @@ def render_command(argv: list[str]) -> int:
 
     from ecop.evaluate import film
     from ecop.render import animate
+    from ecop.workers import SimulatorPool
 
+    env = run.learner.env
+    if isinstance(env, SimulatorPool):
+        raise UserError(
+            f"{run.config.task} has no picture of ours; make it with render_mode and "
+            "step it with run.policy(observation, h)."
+        )
     episodes, states = film(run.learner, run.states[options.seed])
     file = options.out or options.run / "episode.gif"
     animate(
-        run.learner.env.scene(states),
+        env.scene(states),
         np.asarray(episodes.reward[0, 0]),
         np.asarray(episodes.costs[0, 0]),
         title=run.config.task,
@@ -323,6 +366,44 @@ def exact_command(argv: list[str]) -> int:
     from ecop.exact.cli import command
 
     return command(argv)
+
+
+def check_command(argv: list[str]) -> int:
+    """Check an environment; code 1 if something is wrong."""
+
+    @dataclass(frozen=True)
+    class Check:
+        """Does an environment keep the contract? What is wrong, where, how to mend it.
+
+        ENV is a task, gym:ID, or module:function.
+        """
+
+        env: Annotated[str, tyro.conf.Positional]
+        """task, gym:ID, or module:function"""
+        gymnasium: Annotated[GymnasiumOptions, tyro.conf.arg(name="")]
+        """options of Gymnasium environments"""
+        horizon: int | None = None
+        """steps per episode; default: the environment's"""
+        limits: tuple[float, ...] | None = None
+        """one limit per cost"""
+        episodes: int = 8
+        """episodes to play"""
+
+    options = parse(Check, "check", argv)
+    if options.episodes < 2:
+        raise UserError(f"--episodes must be at least 2, not {options.episodes}.")
+    fields: dict[str, Any] = {}
+    if ":" in options.env:
+        fields = env_fields(options.gymnasium) | {"limits": options.limits}
+    elif options.env not in ENVS:
+        raise UserError(unknown("task", options.env, ENVS))
+    if options.horizon is not None:
+        fields["horizon"] = options.horizon
+    from ecop.check import check_cmdp
+
+    report = check_cmdp(options.env, episodes=options.episodes, **fields)
+    print(report)
+    return 0 if report.healthy else 1
 
 
 def load(path: Path) -> Any:
@@ -352,6 +433,7 @@ COMMANDS = {
     "plot": plot_command,
     "render": render_command,
     "exact": exact_command,
+    "check": check_command,
 }
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ import ecop
 from ecop.algorithms import ALGORITHMS
 from ecop.envs import make, unknown
 from ecop.training import Learner, TrainConfig, init_seeds, stack, unstack
-from ecop.types import Episodes, TrainState, UserError
+from ecop.types import Episodes, Spec, TrainState, UserError
+from ecop.workers import SimulatorPool
 
 FORMAT = 1  # of the folder; raised when an older ecop could not read a new one
 KEEP = 2  # checkpoints
@@ -45,15 +46,42 @@ class RunConfig(NamedTuple):
     task: str
     algorithm: Any
     train: TrainConfig
+    env_options: dict[str, Any] | None = {}  # noqa: RUF012 - None: it has no name
 
 
-def build(config: RunConfig) -> Learner:
-    """The learner of a config, with the limits and horizon it asks for."""
-    options = {} if config.train.horizon is None else {"horizon": config.train.horizon}
-    env = make(config.task, **options)
+def build(config: RunConfig, env: Any = None) -> Learner:
+    """The learner of a config, with the limits and horizon it asks for.
+
+    env: the environment, if it was given as an object
+    """
+    horizon = config.train.horizon
+    if env is None:
+        if config.env_options is None:
+            raise UserError(
+                f"The run was trained on an environment given as an object "
+                f"({config.task}), which no folder can hold; pass it again: "
+                "ecop.load(path, env=env) or ecop.resume(path, env=env)."
+            )
+        options = {} if horizon is None else {"horizon": horizon}
+        env = make(config.task, **options, **config.env_options)
+    if not isinstance(getattr(env, "spec", None), Spec):
+        raise UserError(
+            f"{type(env).__name__} is no task of this library; make one of a Gymnasium "
+            "environment by ecop.from_gymnasium(id or function, costs=..., limits=...)."
+        )
     spec = env.spec
+    if horizon not in (None, spec.horizon):
+        raise UserError(
+            f"The environment's horizon is {spec.horizon}, not {horizon}; give the "
+            "horizon where the environment is made."
+        )
     if config.train.limits is not None:
         spec = spec.with_limits(config.train.limits)
+    elif isinstance(env, SimulatorPool) and spec.constraints and not spec.enforced:
+        raise UserError(
+            f"No limit is known for the costs {', '.join(spec.cost_names)}; give "
+            "limits=[...] (--limits), or inf to only measure them."
+        )
     return Learner(env, spec, config.algorithm, config.train)
 
 
@@ -93,6 +121,7 @@ def create(path: Path, config: RunConfig, notes: dict[str, Any]) -> None:
             **{name: version(name) for name in ("jax", "jaxlib", "numpy", "optax")},
         },
         "task": config.task,
+        "env_options": config.env_options,
         "algorithm": {
             "name": algorithm_name(config.algorithm),
             **to_json(config.algorithm),
@@ -137,7 +166,10 @@ def read_config(path: Path) -> RunConfig:
             raise UserError(unknown("algorithm", name, ALGORITHMS))
         algorithm = from_json(ALGORITHMS[name], fields)
         return RunConfig(
-            document["task"], algorithm, from_json(TrainConfig, document["train"])
+            document["task"],
+            algorithm,
+            from_json(TrainConfig, document["train"]),
+            document.get("env_options", {}),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{path / 'config.json'}' is damaged: {error}.") from None

@@ -264,6 +264,7 @@ def run_seeds(
 ) -> Iterator[Round]:
     """Train all seeds, one round per entry of `counts` (at most DISPATCH iterations).
 
+    A host environment, which may be slow or fail, has a round for each iteration.
     On the CPU each seed is a call of the same compiled program from a pool of threads,
     one per core: no seed waits for another and each has the bits it has alone. The next
     round is under way while the caller handles this one. On an accelerator the seeds
@@ -311,16 +312,14 @@ def _host_rounds(
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for count in counts:
-            before, rows = states, []
-            for _ in range(count):
-                actors = stack([Actor(s.policy, s.normaliser) for s in states])
-                batch = collect(actors, stack([keys(s)[0] for s in states]))
-                done = list(pool.map(learn, states, unstack(batch)))
-                states = [state for state, _ in done]
-                rows.append([metrics for _, metrics in done])
-            metrics = [stack(list(seed)) for seed in zip(*rows, strict=True)]
-            yield Round(count, before, states, [_first(m, count) for m in metrics])
+        for _ in range(sum(counts)):
+            actors = stack([Actor(s.policy, s.normaliser) for s in states])
+            batch = collect(actors, stack([keys(s)[0] for s in states]))
+            done = list(pool.map(learn, states, unstack(batch)))
+            after = [state for state, _ in done]
+            metrics = [stack([metrics]) for _, metrics in done]
+            yield Round(1, states, after, [_first(m, 1) for m in metrics])
+            states = after
 
 
 def _first(metrics: Metrics, count: int) -> dict[str, np.ndarray]:

@@ -22,7 +22,12 @@ ENVS: dict[str, str] = {
 
 
 def make(name: str, **options: Any) -> Any:
-    """Build the task `name`; options go to its constructor (e.g. horizon=100)."""
+    """Build the task `name`; options go to its constructor (e.g. horizon=100).
+
+    Besides our own: "gym:ID" for Gymnasium's, "module:function" for yours.
+    """
+    if ":" in name:
+        return importlib.import_module("ecop.interop").from_name(name, **options)
     if name not in ENVS:
         raise UserError(unknown("task", name, ENVS))
     module, _, attribute = ENVS[name].partition(":")
@@ -34,4 +39,5 @@ def unknown(kind: str, name: str, known: Any) -> str:
     lower = {entry.lower(): entry for entry in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
     hint = f" Did you mean '{lower[near[0]]}'?" if near else ""
-    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(known)}."
+    more = "; gym:ID, module:function" if kind == "task" else ""
+    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(known)}{more}."

@@ -1,0 +1,424 @@
+"""Simulators in worker processes: whole episodes, faults mended once, no orphans.
+
+A `Simulator` runs one episode at a time; a `SimulatorPool` runs B of them as a
+`HostEnv`, in this process (workers=0) or in spawned ones, with the same results to the
+bit. There is one message per worker and step.
+
+A worker that raises, hangs or dies is replaced once per batch of episodes: the fresh
+one replays the same seeds and actions. If that fails too, `SimulatorError` shows the
+worker's traceback. A worker is the leader of its own process group; it ends, with all
+it started, when its parent is gone, and a call that outlasts the time-out ends it too.
+
+Workers are started by name, not through `__main__`: a script needs no guard, and
+nothing here imports JAX. POSIX only; elsewhere use workers=0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ecop.types import HostStep, Spec, UserError
+
+START_TIMEOUT = 120.0  # s, to import the simulator
+GRACE = 5.0  # s, for a worker to end by itself after its time-out
+SLICE = 0.2  # s, between two looks at whether a worker is alive
+ENDS = ("terminated", "truncated")  # how an episode can end before the horizon
+
+log = logging.getLogger("ecop.workers")
+
+
+class SimulatorError(RuntimeError):
+    """A simulator failed for good; the message holds its traceback."""
+
+
+class Result(NamedTuple):
+    """What one step of a simulator returns."""
+
+    observation: np.ndarray  # [O]
+    reward: float
+    costs: np.ndarray  # [C]
+    ended: int = 0  # 0: goes on, 1: terminated, 2: truncated
+
+
+class Simulator(Protocol):
+    """One episode at a time; an episode is a function of its seed and actions."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start an episode; return its first observation [O]."""
+        ...
+
+    def step(self, action: np.ndarray) -> Result:
+        """Advance one step; never called after an end or the horizon."""
+        ...
+
+    def close(self) -> None:
+        """Release what the simulator holds."""
+        ...
+
+
+class Batch(NamedTuple):
+    """One step of several episodes, as it travels between processes."""
+
+    observation: np.ndarray  # [B, O]
+    reward: np.ndarray  # [B]
+    costs: np.ndarray  # [B, C]
+    ended: np.ndarray  # [B] int8
+
+
+class Slots:
+    """Several simulators, stepped one after the other; ended ones stand still."""
+
+    def __init__(self, make: Callable[[], Simulator], costs: int) -> None:
+        self.make = make
+        self.costs = costs
+        self.simulators: list[Simulator] = []
+        self.seeds: list[int] = []
+        self.h = 0
+        self.where = "at its start"
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """Start one episode per seed [B]; return observations [B, O]."""
+        self.h, self.seeds = 0, seeds.tolist()
+        rows = []
+        for i, seed in enumerate(self.seeds):
+            self.where = f"in reset(seed={seed})"
+            if i == len(self.simulators):
+                self.simulators.append(self.make())
+            rows.append(self.simulators[i].reset(seed))
+        self.observation = np.stack(rows)
+        self.ended = np.zeros(len(rows), np.int8)
+        return self.observation.copy()
+
+    def step(self, actions: np.ndarray) -> Batch:
+        """Advance all episodes that have not ended."""
+        count = len(self.seeds)
+        reward, costs = np.zeros(count), np.zeros((count, self.costs))
+        for i in np.flatnonzero(self.ended == 0):
+            self.where = f"in step {self.h} of the episode with seed {self.seeds[i]}"
+            out = self.simulators[i].step(actions[i])
+            self.observation[i], reward[i], costs[i], self.ended[i] = out
+        self.h += 1
+        return Batch(self.observation.copy(), reward, costs, self.ended.copy())
+
+    def replay(self, seeds: np.ndarray, actions: list[np.ndarray]) -> Any:
+        """Start again and repeat `actions`; return what the last call returns."""
+        out: Any = self.reset(seeds)
+        for action in actions:
+            out = self.step(action)
+        return out
+
+    def close(self) -> None:
+        """Close all simulators."""
+        for simulator in self.simulators:
+            simulator.close()
+        self.simulators = []
+
+
+# In the worker process
+
+
+def serve(connection_handle: int, trace_handle: int) -> None:
+    """Answer the parent's messages until it closes the connection or is gone."""
+    for handle in (connection_handle, trace_handle):
+        os.set_inheritable(handle, False)
+    threading.Thread(target=_end_with_parent, args=(trace_handle,), daemon=True).start()
+    faulthandler.enable(trace_handle)
+    connection = Connection(connection_handle)
+    slots: Slots | None = None
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            method, timeout, arguments = connection.recv()
+            try:
+                faulthandler.dump_traceback_later(timeout, exit=True, file=trace_handle)
+                if slots is None:
+                    make = ForkingPickler.loads(arguments[0])  # pyright: ignore
+                    slots = Slots(make, arguments[1])
+                    answer = None
+                else:
+                    answer = getattr(slots, method)(*arguments)
+                reply = (True, answer)
+            except Exception:
+                where = "" if slots is None else f"({slots.where})\n"
+                reply = (False, where + traceback.format_exc())
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+            connection.send(reply)
+            if method == "close":
+                return
+
+
+def _end_with_parent(handle: int) -> None:
+    """Kill this process group when nobody holds the other end of the pipe."""
+    watch = select.poll()
+    watch.register(handle, 0)
+    watch.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+# In the parent process
+
+
+class Fault(Exception):
+    """A worker did not answer; the message says what became of it."""
+
+
+class Worker:
+    """A process that holds some of the simulators."""
+
+    def __init__(self, factory: bytes, costs: int, timeout: float) -> None:
+        self.timeout = timeout
+        ours, theirs = Pipe()
+        trace, trace_end = os.pipe()
+        os.set_blocking(trace, False)
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from ecop.workers import serve; "
+            f"serve({theirs.fileno()}, {trace_end})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(), trace_end),
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(trace_end)
+        self.connection = ours
+        self.end = weakref.finalize(self, _end, self.process, ours, trace)
+        self.trace = trace
+        self.waiting = 0.0
+        self.send("start", START_TIMEOUT, factory, costs)
+        self.started = False
+
+    def send(self, method: str, timeout: float, *arguments: Any) -> None:
+        """Ask for something; `receive` finds out if the worker is gone."""
+        self.waiting = timeout
+        with contextlib.suppress(OSError):
+            self.connection.send((method, timeout, arguments))
+
+    def ask(self, method: str, *arguments: Any, steps: int = 1) -> None:
+        """Ask a worker that has started, or wait until it has."""
+        if not self.started:
+            self.receive()
+            self.started = True
+        self.send(method, self.timeout * steps, *arguments)
+
+    def receive(self) -> Any:
+        """The answer to the last message; Fault if there is none."""
+        deadline = time.monotonic() + self.waiting + GRACE
+        try:
+            while not self.connection.poll(SLICE):
+                if self.process.poll() is not None:
+                    raise EOFError
+                if time.monotonic() > deadline:
+                    raise Fault(f"{self} did not answer and was killed.")
+            good, answer = self.connection.recv()
+        except (EOFError, OSError):
+            raise Fault(self.obituary()) from None
+        if not good:
+            raise Fault(f"{self} raised an error {answer}")
+        return answer
+
+    def obituary(self) -> str:
+        """What is known of a worker's death."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+        last = b""
+        with contextlib.suppress(OSError):
+            last = os.read(self.trace, 2**16)
+        text = last.decode(errors="replace")
+        code = self.process.poll()
+        if text.startswith("Timeout"):
+            return f"{self} hung for {self.waiting:g} s, here:\n{text}"
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"{self} was killed by {name}.\n{text}".rstrip()
+        return f"{self} ended with exit code {code}.\n{text}".rstrip()
+
+    def close(self) -> None:
+        """Let the simulators close; then end the process in any case."""
+        if self.end.alive and self.process.poll() is None:
+            with contextlib.suppress(Fault):
+                self.ask("close")
+                self.receive()
+        self.end()
+
+    def __str__(self) -> str:
+        return f"Worker process {self.process.pid}"
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, trace: int) -> None:
+    connection.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    os.close(trace)
+    process.wait()
+
+
+def portable(make: Callable[[], Any]) -> bytes:
+    """A factory as bytes for a worker; lambdas need cloudpickle (in `ecop[gym]`)."""
+    try:
+        dumps = importlib.import_module("cloudpickle").dumps
+    except ImportError:
+        dumps = ForkingPickler.dumps
+    try:
+        return bytes(dumps(make))
+    except Exception as error:
+        raise UserError(
+            f"The environment cannot be sent to worker processes ({error}); define it "
+            "in a module, or use workers=0."
+        ) from None
+
+
+class SimulatorPool:
+    """B episodes at once as a `HostEnv`.
+
+    Attributes:
+        spec: the task
+        ends: episodes that ended before the horizon, by kind
+        faults: workers that were replaced
+        recipe: name and options to build the same pool again, where that is possible
+
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Simulator],
+        spec: Spec,
+        *,
+        workers: int = 0,
+        timeout: float = 60.0,
+        recipe: tuple[str, dict[str, Any]] | None = None,
+    ) -> None:
+        if workers < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
+            raise UserError("workers must be zero or more, and timeout positive.")
+        self.spec = spec
+        self.recipe = recipe
+        self.timeout = timeout
+        self.ends = dict.fromkeys(ENDS, 0)
+        self.faults = 0
+        self._count = workers
+        self._factory = portable(make) if workers else b""
+        self._slots = Slots(make, len(spec.constraints))
+        self._workers: list[Worker] = []
+        self._seeds: list[np.ndarray] = []
+        self._past: list[list[np.ndarray]] = []  # actions so far, by worker
+        self._mended: set[int] = set()
+        self._ended = np.zeros(0, bool)
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        """Start one episode per seed [B]; return observations [B, O]."""
+        self._ended = np.zeros(len(seeds), bool)
+        self._mended = set()
+        if not self._count:
+            return self._locally(self._slots.reset, seeds)
+        self._seeds = np.array_split(seeds, min(self._count, len(seeds)))
+        self._past = [[] for _ in self._seeds]
+        while len(self._workers) < len(self._seeds):
+            self._workers.append(self._worker())
+        return np.concatenate(self._ask("reset", self._seeds))
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        """Advance all episodes; those that ended stand still."""
+        if not self._count:
+            out = self._locally(self._slots.step, actions)
+        else:
+            cuts = np.cumsum([len(part) for part in self._seeds])[:-1]
+            parts = np.split(actions, cuts)
+            for past, part in zip(self._past, parts, strict=True):
+                past.append(part)
+            answers = self._ask("step", parts)
+            out = Batch(*(np.concatenate(part) for part in zip(*answers, strict=True)))
+        return self._counted(out)
+
+    def close(self) -> None:
+        """End all workers and close all simulators; a later reset starts anew."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+        self._slots.close()
+
+    def _worker(self) -> Worker:
+        return Worker(self._factory, len(self.spec.constraints), self.timeout)
+
+    def _counted(self, out: Batch) -> HostStep:
+        ended = out.ended > 0
+        if (out.ended == 2).any() and not self.ends["truncated"]:
+            log.warning(
+                "The environment truncated an episode before the horizon of %d steps; "
+                "such episodes end there and are counted as failed.",
+                self.spec.horizon,
+            )
+        for code, name in enumerate(ENDS, start=1):
+            self.ends[name] += int(((out.ended == code) & ~self._ended).sum())
+        self._ended = ended
+        return HostStep(out.observation, out.reward, out.costs, ended)
+
+    def _locally(self, method: Callable[..., Any], argument: np.ndarray) -> Any:
+        try:
+            return method(argument)
+        except Exception as error:
+            where = self._slots.where
+            text = "".join(traceback.format_exception(error))
+            raise SimulatorError(f"The simulator failed ({where})\n{text}") from error
+
+    def _ask(self, method: str, parts: list[np.ndarray]) -> list[Any]:
+        faults: dict[int, Fault] = {}
+        for i, part in enumerate(parts):
+            try:
+                self._workers[i].ask(method, part)
+            except Fault as fault:
+                faults[i] = fault
+        answers: list[Any] = [None] * len(parts)
+        for i in range(len(parts)):
+            try:
+                if i in faults:
+                    raise faults[i]
+                answers[i] = self._workers[i].receive()
+            except Fault as fault:
+                answers[i] = self._mend(i, fault)
+        return answers
+
+    def _mend(self, i: int, fault: Fault) -> Any:
+        """Replay the episodes of a lost worker on a fresh one, once per batch."""
+        self._workers[i].end()
+        if i not in self._mended:
+            self._mended.add(i)
+            self.faults += 1
+            steps = len(self._past[i])
+            log.warning(
+                "%s\nA fresh worker replays its %d episode(s), %d step(s) so far.",
+                *(fault, len(self._seeds[i]), steps),
+            )
+            self._workers[i] = self._worker()
+            try:
+                self._workers[i].ask(
+                    "replay", self._seeds[i], self._past[i], steps=steps + 1
+                )
+                return self._workers[i].receive()
+            except Fault as again:
+                fault = again
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+        raise SimulatorError(
+            f"The simulator failed twice in the same episodes. {fault}"
+        )

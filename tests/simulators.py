@@ -1,0 +1,174 @@
+"""Simulators and Gymnasium environments for tests, some of them ill. No JAX here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from ecop.types import Box, Constraint, Spec
+from ecop.workers import Result
+
+SPEC = Spec(2, Box(1), 6, (Constraint("work", 3.0),))
+
+
+class Counter:
+    """Adds up its actions and a random number of its seed; misbehaves on request.
+
+    The fault happens in step 3 of the episode with seed 1, as long as the file `once`
+    does not exist; without a file it happens always.
+    """
+
+    def __init__(self, fault: str = "", once: str = "") -> None:
+        self.fault = fault
+        self.once = once
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.rng = np.random.default_rng(seed)
+        self.seed, self.h, self.total = seed, 0, 0.0
+        return np.array([self.total, self.h], np.float32)
+
+    def step(self, action: np.ndarray) -> Result:
+        if self.seed == 1 and self.h == 3 and self.fault:
+            self.misbehave()
+        self.h += 1
+        self.total += float(action[0]) + self.rng.normal()
+        observation = np.array([self.total, self.h], np.float32)
+        ended = 1 if self.seed == 5 and self.h == 2 else 0
+        return Result(observation, self.total, np.abs(action), ended)
+
+    def misbehave(self) -> None:
+        if self.once:
+            if Path(self.once).exists():
+                return
+            Path(self.once).touch()
+        if self.fault == "raise":
+            raise ZeroDivisionError("the cart fell off")
+        if self.fault == "hang":
+            time.sleep(1000)
+        if self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "exit":
+            os._exit(7)
+
+    def close(self) -> None:
+        pass
+
+
+class Make(NamedTuple):
+    """A factory that can be sent to a worker."""
+
+    fault: str = ""
+    once: str = ""
+
+    def __call__(self) -> Counter:
+        return Counter(self.fault, self.once)
+
+
+class Nested(Counter):
+    """Starts a process of its own and hangs in its first step."""
+
+    def __init__(self, pid_file: str) -> None:
+        super().__init__()
+        self.pid_file = pid_file
+
+    def step(self, action: np.ndarray) -> Result:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(self.pid_file).write_text(f"{os.getpid()} {child.pid}")
+        time.sleep(600)
+        raise AssertionError
+
+
+class MakeNested(NamedTuple):
+    pid_file: str
+
+    def __call__(self) -> Nested:
+        return Nested(self.pid_file)
+
+
+def jax_free() -> Counter:
+    """A factory that refuses a process that has imported JAX."""
+    assert "jax" not in sys.modules
+    return Counter()
+
+
+class Gym(gymnasium.Env):
+    """A walk that reports its cost in one of the known ways; a Dict observation."""
+
+    def __init__(self, way: str = "cost", end: int | None = None) -> None:
+        self.way, self.end = way, end
+        self.observation_space = spaces.Dict(
+            {"x": spaces.Box(-9, 9, (2,), np.float64), "side": spaces.Discrete(2)}
+        )
+        self.action_space = spaces.Box(np.float32(2), np.float32(6), (1,))
+        if way == "attributes":
+            self.cost_names, self.cost_limits = ("a", "b"), (4.0, 5.0)
+            self.horizon = 6
+
+    def observe(self) -> dict[str, Any]:
+        return {"x": self.x.copy(), "side": int(self.x[0] > 0)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.h = self.np_random.uniform(-1, 1, 2), 0
+        return self.observe(), {}
+
+    def step(self, action) -> Any:
+        assert self.action_space.contains(action), action
+        self.x = np.clip(self.x + 0.1 * (float(action[0]) - 4.0), -9, 9)
+        self.h += 1
+        pay = float(action[0])
+        infos = {
+            "cost": {"cost": pay},
+            "costs": {"costs": np.array([pay, 1.0])},
+            "attributes": {"costs": np.array([pay, 1.0])},
+            "named": {"cost_a": pay, "cost_b": 1.0},
+            "sparse": {"cost_b": 1.0} | ({"cost_a": pay} if self.h == 2 else {}),
+        }
+        info = infos.get(self.way, {"speed": 1.0})
+        reward: Any = np.array([1.0, -pay]) if self.way == "vector" else 1.0
+        truncated = self.h == self.end
+        if self.way == "tuple":
+            return self.observe(), reward, pay, False, truncated, info
+        return self.observe(), reward, False, truncated, info
+
+
+def make_gym() -> Gym:
+    return Gym()
+
+
+def work(obs, action, next_obs, info, t) -> float:
+    return float(action[0])
+
+
+class Sick(Gym):
+    """Draws from the global generator, has a clock, forgets its last cost."""
+
+    def __init__(self, illness: str) -> None:
+        super().__init__()
+        self.illness = illness
+        self.observation_space = spaces.Box(-99, 99, (2,))
+
+    def observe(self) -> Any:
+        x = self.x.copy()
+        if self.illness == "clock":
+            x[1] = 3.0 * self.h - 1.0
+        if self.illness == "nan" and self.h == 2:
+            x[1] = np.nan
+        if self.illness == "seed":
+            x[0] += np.random.normal()  # noqa: NPY002
+        return x.astype(np.float32)
+
+    def step(self, action) -> Any:
+        *rest, info = super().step(action)
+        if self.illness == "last" and self.h == 6:
+            info["cost"] = 0.0
+        return *rest, info

@@ -1,0 +1,235 @@
+"""Gymnasium environments as tasks: costs, spaces, workers, runs that can go on."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import ecop
+from ecop import runs
+from ecop.interop.costs import CostFunction, NamedCosts, VectorReward
+from ecop.interop.gymnasium_in import action_map
+from ecop.types import Box, Discrete, UserError
+from ecop.workers import SimulatorPool
+from simulators import SPEC, Gym, Make, make_gym, work
+
+TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}
+QUICK = "ppo_lag"  # compiles in a moment
+SEEDS = np.array([3, 4, 5], np.uint32)
+
+
+def first_step(env):
+    env.reset(SEEDS)
+    out = env.step(np.full((3, 1), 0.5, np.float32))  # 5 in the bounds [2, 6]
+    env.close()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("way", "costs", "names", "values"),
+    [
+        ("cost", None, ("cost",), [5.0]),
+        ("cost", "cost", ("cost",), [5.0]),
+        ("costs", None, ("cost_0", "cost_1"), [5.0, 1.0]),
+        ("costs", "costs", ("cost_0", "cost_1"), [5.0, 1.0]),
+        ("attributes", None, ("a", "b"), [5.0, 1.0]),
+        ("named", None, ("cost_a", "cost_b"), [5.0, 1.0]),
+        ("named", ["cost_b", "cost_a"], ("cost_b", "cost_a"), [1.0, 5.0]),
+        ("named", "cost_a", ("cost_a",), [5.0]),
+        ("sparse", NamedCosts(("cost_a",), absent_is_zero=True), ("cost_a",), [0.0]),
+        ("tuple", None, ("cost",), [5.0]),
+        ("tuple", "tuple", ("cost",), [5.0]),
+        ("vector", VectorReward(0, {"effort": 1}), ("effort",), [5.0]),
+        ("none", work, ("work",), [5.0]),
+        ("none", "simulators:work", ("work",), [5.0]),
+        ("none", lambda o, a, n, i, t: t, ("cost",), [0.0]),
+        (
+            "none",
+            CostFunction(lambda o, a, n, i, t: [n["x"][0] - o["x"][0], 2], ("d", "e")),
+            ("d", "e"),
+            [0.1, 2.0],
+        ),
+    ],
+)
+def test_costs_of_every_convention(way, costs, names, values):
+    env = ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
+    assert env.spec.cost_names == names
+    assert env.spec.observation_size == 4
+    out = first_step(env)
+    np.testing.assert_allclose(out.costs, [values] * 3)
+    np.testing.assert_array_equal(out.reward, 1.0)
+    limits = (4.0, 5.0) if way == "attributes" else (np.inf,) * len(names)
+    assert env.spec.limits == limits
+
+
+@pytest.mark.parametrize(
+    ("way", "costs", "words"),
+    [
+        ("none", None, "No cost was found in a whole episode.*speed"),
+        ("vector", None, "VectorReward"),
+        ("cost", "costs", "no 'costs'"),
+        ("none", NamedCosts(("cost_a",), absent_is_zero=True), "No cost was found"),
+        ("cost", "no_such_module:f", "cannot be imported"),
+    ],
+)
+def test_a_cost_that_is_not_there_is_an_error(way, costs, words):
+    with pytest.raises(UserError, match=words):
+        ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
+
+
+@pytest.mark.parametrize(
+    ("way", "costs", "words"),
+    [
+        ("none", "cost", "info has no 'cost' but 'speed'"),
+        ("cost", "tuple", "returns 5 values"),
+        ("sparse", ["cost_a", "cost_b"], "absent_is_zero"),
+        ("vector", VectorReward(0, {"effort": 7}), "entries"),
+        ("none", lambda *_: None, "returned None"),
+        ("none", lambda *_: [1, 2], "name them all"),
+    ],
+)
+def test_a_wrong_adapter_fails_at_the_first_step(way, costs, words):
+    env = ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
+    with pytest.raises(RuntimeError, match=words):
+        first_step(env)
+
+
+def test_limits_by_name():
+    make = partial(Gym, "named")
+    env = ecop.from_gymnasium(make, horizon=6, limits={"cost_b": 2.0})
+    assert env.spec.limits == (np.inf, 2.0)
+    with pytest.raises(UserError, match="cost_z"):
+        ecop.from_gymnasium(make, horizon=6, limits={"cost_z": 2.0})
+    with pytest.raises(UserError, match="horizon"):
+        ecop.from_gymnasium(make)
+
+
+def test_actions():
+    kind, to = action_map(
+        spaces.Box(np.array([-2, 0]), np.array([2, 1]), dtype=np.float32)
+    )
+    assert kind == Box(2)
+    np.testing.assert_allclose(to(np.array([0.5, -3.0])), [1.0, 0.0])
+    kind, to = action_map(spaces.Discrete(3, start=5))
+    assert kind == Discrete(3)
+    assert to(np.array(2)) == 7
+    space = spaces.MultiDiscrete([2, 3])
+    kind, to = action_map(space)
+    assert kind == Discrete(6)
+    assert sorted({tuple(to(np.array(i)).tolist()) for i in range(6)}) == [
+        (a, b) for a in range(2) for b in range(3)
+    ]
+    assert space.contains(to(np.array(5)))
+    kind, to = action_map(spaces.MultiBinary(3))
+    assert kind == Discrete(8)
+    assert spaces.MultiBinary(3).contains(to(np.array(5)))
+    for bad, words in (
+        (spaces.MultiDiscrete([40, 40]), "1600 combinations"),
+        (spaces.Box(-np.inf, np.inf, (1,)), "without bounds"),
+        (spaces.Text(3), "Text"),
+    ):
+        with pytest.raises(UserError, match=words):
+            action_map(bad)
+
+
+def test_an_early_end_is_absorbing_and_counted(caplog):
+    env = ecop.from_gymnasium(partial(Gym, "cost", 3), horizon=6)
+    env.reset(SEEDS)
+    outs = [env.step(np.zeros((3, 1))) for _ in range(6)]
+    assert [out.failed.all() for out in outs] == [False, False, True, True, True, True]
+    assert [out.costs.sum() for out in outs] == [12, 12, 12, 0, 0, 0]
+    assert env.ends == {"terminated": 0, "truncated": 3}
+    assert "before the horizon of 6" in caplog.text
+    exact = ecop.from_gymnasium(partial(Gym, "cost", 6), horizon=6)
+    exact.reset(SEEDS)
+    outs = [exact.step(np.zeros((3, 1))) for _ in range(6)]
+    assert exact.ends == {"terminated": 0, "truncated": 0}
+    assert not outs[-1].failed.any()
+
+
+def test_the_time_limit_of_an_id_is_lifted():
+    env = ecop.from_gymnasium("Pendulum-v1", horizon=210, costs=work)
+    env.reset(SEEDS)
+    outs = [env.step(np.zeros((3, 1))) for _ in range(210)]
+    assert not outs[-1].failed.any()
+    assert ecop.from_gymnasium("Pendulum-v1", costs=work).spec.horizon == 200
+
+
+def test_workers_train_to_the_same_bits_and_resume(tmp_path):
+    finals = []
+    for workers in (0, 2):
+        path = tmp_path / str(workers)
+        env = ecop.from_gymnasium(make_gym, horizon=6, limits=[20.0], workers=workers)
+        ecop.train(env, QUICK, out=path, iterations=2, **TINY)
+        env.close()
+        run = ecop.resume(path, iterations=4)
+        run.learner.env.close()
+        assert run.config.task == "simulators:make_gym"
+        assert run.metrics[-1]["limits"] == [20.0]
+        finals.append((path / "checkpoints/00000004/state.safetensors").read_bytes())
+        assert len(runs.read_metrics(path)) == 4
+    assert finals[0] == finals[1]
+
+
+def test_an_environment_without_a_name_must_be_given_again(tmp_path):
+    path = tmp_path / "run"
+    env = ecop.from_gymnasium(partial(Gym, "cost"), horizon=6, limits=[20.0])
+    ecop.train(env, QUICK, out=path, iterations=1, **TINY)
+    assert json.loads((path / "config.json").read_text())["env_options"] is None
+    for go_on in (ecop.load, ecop.resume):
+        with pytest.raises(UserError, match="env=env"):
+            go_on(path)
+    assert ecop.resume(path, iterations=2, env=env).finished
+    for bad, words in ((Gym(), "from_gymnasium"), (make_gym, "from_gymnasium")):
+        with pytest.raises(UserError, match=words):
+            ecop.train(bad)
+    free = ecop.from_gymnasium(make_gym, horizon=6)
+    with pytest.raises(UserError, match="No limit is known"):
+        ecop.train(free)
+    with pytest.raises(UserError, match="horizon is 6"):
+        ecop.train(env, horizon=7)
+
+
+@pytest.mark.parametrize("fault", ["raise", "kill"])
+def test_a_fault_for_good_is_saved_and_can_go_on(fault, tmp_path, monkeypatch):
+
+    reset = SimulatorPool.reset
+    calls = []
+
+    def third_batch_is_ill(self, seeds):
+        calls.append(seeds)
+        if len(calls) == 3:
+            seeds = np.ones_like(seeds)
+        return reset(self, seeds)
+
+    monkeypatch.setattr(SimulatorPool, "reset", third_batch_is_ill)
+    whole, path = tmp_path / "whole", tmp_path / "faulty"
+    options = {"iterations": 4, **TINY}
+    ill = SimulatorPool(Make(fault), SPEC, workers=1)
+    with pytest.raises(ecop.Faulted, match="ecop resume") as caught:
+        ecop.train(ill, QUICK, out=path, **options)
+    assert caught.value.run.iteration == 2
+    assert not ill._workers
+    monkeypatch.setattr(SimulatorPool, "reset", reset)
+    healthy = SimulatorPool(Make(), SPEC)
+    assert ecop.load(path, env=healthy).iteration == 2
+    assert ecop.resume(path, env=healthy).finished
+    ecop.train(healthy, QUICK, out=whole, **options)
+    file = "checkpoints/00000004/state.safetensors"
+    assert (path / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_discrete_stock_environment_trains():
+    env = ecop.from_gymnasium(
+        "CartPole-v1", horizon=20, costs=lambda o, a, n, i, t: abs(n[0]), limits=[1.0]
+    )
+    run = ecop.train(env, QUICK, iterations=1, **TINY)
+    assert run.evaluate(3).costs.shape == (1, 3, 1)
+    assert env.spec.action == Discrete(2)
+
+
+def test_our_own_task_there_and_back():
+    env = ecop.from_gymnasium(lambda: ecop.make_gymnasium("PointCircle", horizon=20))
+    assert env.spec == ecop.make("PointCircle", horizon=20).spec
