@@ -27,11 +27,8 @@ from ecop.algorithms import ALGORITHMS
 
 TASK, LIMIT, HORIZON, EPISODES = "PointCircle", 10.0, 200, 20
 BLOCK = EPISODES * HORIZON
-LIBRARIES = {
-    "ecop": ("ppo", "ppo_lag", "cpo"),
-    "sb3": ("ppo",),
-    "omnisafe": ("ppo", "ppo_lag", "cpo"),
-}
+LIBRARIES = ("ecop", "sb3", "omnisafe")
+ORDER = ("ppo", "ppo_lag", "cpo")
 INSTALL = {
     "sb3": "stable-baselines3 is missing: pip install stable-baselines3 gymnasium.",
     "omnisafe": "OmniSafe is missing: docs/outside.md says how to make it importable.",
@@ -259,39 +256,97 @@ def measure(cell: dict) -> dict:
 
 
 def table(lines: list[dict]) -> str:
-    """The last 10 % of training by library, algorithm and setting."""
+    """The last 10 % of each budget, and ours in the same window of samples."""
     head = ["algorithm", "library", "setting", "seeds x steps", "reward"]
-    rows = [[*head, "cost / limit", "late blocks above", "steps/s"]]
-    rows.append(["---"] * len(rows[0]))
-    for name, group in groups(lines):
-        curves = np.array([line["curve"] for line in group])
-        late = curves[:, -max(1, round(0.1 * curves.shape[1])) :]
-        reward = late[..., 1].mean(axis=1)
-        pace = np.mean([x["cell"]["steps"] / x["seconds"] for x in group])
-        rows.append(
-            [
-                *name[:3],
-                f"{len(group)} x {name[3]:,}",
-                f"{reward.mean():.1f} ± {reward.std():.1f}",
-                f"{late[..., 2].mean():.2f} / {LIMIT:g}",
-                f"{100 * (late[..., 2] > LIMIT).mean():.0f} %",
-                f"{pace:,.0f}",
-            ]
-        )
+    head += ["cost / limit", "late blocks above", "steps/s"]
+    rows = [[*head, "ours: reward", "ours: cost"], ["---"] * (len(head) + 2)]
+    found = groups(lines)
+    for name, group in found.items():
+        values = curves(group)
+        end = values.shape[1]
+        late = slice(end - max(1, round(0.1 * end)), end)
+        row = [*name, f"{len(group)} x {end * BLOCK:,}", *summary(values[:, late])]
+        row.append(f"{(values[:, late, 2] > LIMIT).mean():.0%}")
+        pace = [line["cell"]["steps"] / line["seconds"] for line in group]
+        row.append(f"{np.mean(pace):,.0f}")
+        ours = found.get((name[0], "ecop", "default"))
+        rows.append([*row, *(summary(curves(ours)[:, late]) if ours else ["", ""])])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def groups(lines: list[dict]) -> list[tuple[tuple, list[dict]]]:
-    """Cells that differ only in their seed, in the order of first appearance."""
-    found: dict[tuple, list[dict]] = {}
-    for line in sorted(lines, key=lambda x: ORDER.index(x["cell"]["algorithm"])):
+def summary(late: np.ndarray) -> list[str]:
+    """Mean and spread over seeds of the reward, mean cost."""
+    reward = late[..., 1].mean(axis=1)
+    cost = f"{late[..., 2].mean():.2f} / {LIMIT:g}"
+    return [f"{reward.mean():.1f} ± {reward.std():.1f}", cost]
+
+
+def curves(group: list[dict]) -> np.ndarray:
+    """Curves [S, blocks, 3] of a group, cut to the shortest."""
+    shortest = min(len(line["curve"]) for line in group)
+    return np.array([line["curve"][:shortest] for line in group])
+
+
+def groups(lines: list[dict]) -> dict[tuple, list[dict]]:
+    """Cells that differ only in their seed or budget, ours first."""
+
+    def place(line: dict) -> tuple:
         cell = line["cell"]
-        names = ("algorithm", "library", "setting", "steps")
-        found.setdefault(tuple(cell[name] for name in names), []).append(line)
-    return list(found.items())
+        order = ORDER.index(cell["algorithm"]), LIBRARIES.index(cell["library"])
+        return (*order, cell["setting"], cell["seed"])
+
+    found: dict[tuple, list[dict]] = {}
+    for line in sorted(lines, key=place):
+        names = ("algorithm", "library", "setting")
+        found.setdefault(tuple(line["cell"][x] for x in names), []).append(line)
+    return found
 
 
-ORDER = ("ppo", "ppo_lag", "cpo")
+def plot(lines: list[dict], file: Path) -> None:
+    """Reward above, cost below, one column per algorithm; means over seeds."""
+    import matplotlib.pyplot as plt
+
+    styles = {
+        ("ecop", "default"): ("ecop (ours)", "tab:blue", "-"),
+        ("sb3", "default"): ("stable-baselines3, default", "tab:orange", "-"),
+        ("sb3", "adapted"): ("stable-baselines3, adapted", "tab:orange", "--"),
+        ("omnisafe", "default"): ("OmniSafe, default", "tab:green", "-"),
+        ("omnisafe", "adapted"): ("OmniSafe, adapted", "tab:green", "--"),
+    }
+    figure, axes = plt.subplots(
+        2, len(ORDER), figsize=(12, 6.2), sharex=True, sharey="row"
+    )
+    for (algorithm, library, setting), group in groups(lines).items():
+        values = curves(group)
+        label, colour, style = styles[library, setting]
+        column = axes[:, ORDER.index(algorithm)]
+        for axis, value in zip(column, (1, 2), strict=True):
+            smooth = np.apply_along_axis(running_mean, 1, values[..., value])
+            steps = values[0, :, 0] / 1e3
+            kind = {"color": colour, "linestyle": style, "linewidth": 1.6}
+            axis.plot(steps, smooth.mean(axis=0), label=label, **kind)
+            low, high = smooth.min(axis=0), smooth.max(axis=0)
+            axis.fill_between(steps, low, high, color=colour, alpha=0.12)
+    for i, name in enumerate(("PPO (no constraint)", "PPO-Lagrangian", "CPO")):
+        axes[0, i].set_title(name)
+        axes[1, i].axhline(LIMIT, color="black", linewidth=1, linestyle=":")
+        axes[1, i].set(xlabel="1000 environment steps", yscale="symlog", ylim=(0, 200))
+        axes[1, i].set_yticks([0, 1, 5, 10, 20, 50, 100, 200])
+        axes[1, i].yaxis.set_major_formatter("{x:g}")
+        axes[0, i].legend(fontsize=8, loc="lower right")
+    axes[0, 0].set_ylabel("episodic reward")
+    axes[1, 0].set_ylabel("episodic cost (dotted: limit)")
+    figure.tight_layout()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=110)
+
+
+def running_mean(x: np.ndarray, width: int = 5) -> np.ndarray:
+    """Mean of each block and the few before it."""
+    sums = np.cumsum(np.append(0.0, x))
+    end = np.arange(1, len(x) + 1)
+    begin = np.maximum(end - width, 0)
+    return (sums[end] - sums[begin]) / (end - begin)
 
 
 def main() -> None:
@@ -303,12 +358,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=1_200_000)
     parser.add_argument("--table", action="store_true", help="print, do not run")
+    parser.add_argument("--plot", type=Path, help="draw the curves, do not run")
     arguments = parser.parse_args()
     file = arguments.file
     lines = (
         [json.loads(x) for x in file.read_text().splitlines()] if file.exists() else []
     )
-    if not arguments.table:
+    if arguments.plot:
+        plot(lines, arguments.plot)
+    elif not arguments.table:
+        if arguments.library is None or arguments.algorithm is None:
+            parser.error("name a cell: --library and --algorithm")
         names = ("library", "algorithm", "setting", "seed", "steps")
         cell = {name: getattr(arguments, name) for name in names}
         if cell not in [line["cell"] for line in lines]:
