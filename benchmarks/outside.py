@@ -330,8 +330,8 @@ def plot(lines: list[dict], file: Path) -> None:
     for i, name in enumerate(("PPO (no constraint)", "PPO-Lagrangian", "CPO")):
         axes[0, i].set_title(name)
         axes[1, i].axhline(LIMIT, color="black", linewidth=1, linestyle=":")
-        axes[1, i].set(xlabel="1000 environment steps", yscale="symlog", ylim=(0, 200))
-        axes[1, i].set_yticks([0, 1, 5, 10, 20, 50, 100, 200])
+        axes[1, i].set(xlabel="1000 environment steps", yscale="log", ylim=(2, 200))
+        axes[1, i].set_yticks([2, 5, 10, 20, 50, 100, 200])
         axes[1, i].yaxis.set_major_formatter("{x:g}")
         axes[0, i].legend(fontsize=8, loc="lower right")
     axes[0, 0].set_ylabel("episodic reward")
