@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import ecop
 from ecop.learning import normaliser
@@ -33,7 +33,8 @@ def test_the_animation_shows_the_episode(name, tmp_path):
     reward, costs = np.asarray(episodes.reward[0]), np.asarray(episodes.costs[0])
     animate(scene, reward, costs, title=name, file=file)
     with Image.open(file) as image:
-        assert image.n_frames == 7  # every second step and the last
+        frames = sum(1 for _ in ImageSequence.Iterator(image))
+    assert frames == 7  # every second step and the last
     if scene.goal is not None:
         assert scene.goal.centres.shape == (12, 2)
         left, bottom, right, top = scene.window
