@@ -65,7 +65,10 @@ def test_a_host_environment_trains_alike():
     states = init_seeds(task)
     _, ours = finish(task, states, [2])
     after, theirs = finish(twin, states, [2])
-    for a, b in zip(ours[0].metrics, theirs[0].metrics, strict=True):
+    # A host environment yields every iteration, so that a fault loses no more.
+    assert [part.count for part in theirs] == [1, 1]
+    for seed, a in enumerate(ours[0].metrics):
+        b = {k: np.concatenate([part.metrics[seed][k] for part in theirs]) for k in a}
         np.testing.assert_allclose(a["reward"], b["reward"], rtol=1e-4)
         np.testing.assert_allclose(a["costs"], b["costs"], rtol=1e-4)
         np.testing.assert_allclose(a["kl"], b["kl"], rtol=0.05, atol=1e-6)

@@ -48,72 +48,109 @@ PAPER: dict[str, Preset] = {
     "pcpo": _paper(_REGION),
 }
 
+_CRITICS = {"critic_steps": 80, "critic_episodes": 1}
+
 TUNED: dict[str, Preset] = {
     "ecop": Preset(
         {
-            "beta": 20.0,
-            "caution": 0.0,
-            "backward_steps": 100,
-            "episodes_per_step": 10,
-            "learning_rate": 0.0005,
+            "beta": 10.0,
+            "caution": 0.5,
+            "backward_steps": 200,
+            "episodes_per_step": 1,
+            "learning_rate": 0.0003,
         },
-        {"episodes": 40, "gae_decay": 0.98},
+        {"episodes": 20, "gae_decay": 0.95, **_CRITICS},
     ),
     "ppo": Preset(
-        {"epochs": 10, "learning_rate": 0.0003, "clip": 0.1},
-        {"episodes": 20, "gae_decay": 0.98},
+        {"epochs": 10, "episodes_per_step": 1, "learning_rate": 0.0003, "clip": 0.2},
+        {"episodes": 20, "gae_decay": 0.95, **_CRITICS},
     ),
     "ppo_lag": Preset(
-        {"epochs": 40, "learning_rate": 0.001, "clip": 0.1, "multiplier_rate": 10.0},
-        {"episodes": 20, "gae_decay": 0.98},
+        {
+            "epochs": 10,
+            "episodes_per_step": 1,
+            "learning_rate": 0.0001,
+            "clip": 0.1,
+            "multiplier_rate": 5.0,
+        },
+        {"episodes": 10, "gae_decay": 0.95, **_CRITICS},
     ),
     "cppo_pid": Preset(
         {
-            "epochs": 10,
-            "learning_rate": 0.0003,
-            "clip": 0.1,
-            "proportional": 10.0,
-            "integral": 1.0,
+            "epochs": 20,
+            "episodes_per_step": 2,
+            "learning_rate": 0.0001,
+            "clip": 0.2,
+            "proportional": 5.0,
+            "integral": 2.0,
             "derivative": 5.0,
         },
-        {"episodes": 40, "gae_decay": 0.95},
+        {"episodes": 10, "gae_decay": 0.98, **_CRITICS},
     ),
-    "focops": Preset({}, {}),
+    "focops": Preset(
+        {
+            "epochs": 5,
+            "episodes_per_step": 2,
+            "learning_rate": 0.0003,
+            "multiplier_rate": 5.0,
+            "temperature": 0.5,
+            "multiplier_max": 10.0,
+            "target_kl": 0.0,
+        },
+        {"episodes": 10, "gae_decay": 0.9, **_CRITICS},
+    ),
     "p3o": Preset(
-        {"epochs": 40, "learning_rate": 0.001, "clip": 0.2, "weight": 20.0},
-        {"episodes": 40, "gae_decay": 0.98},
+        {
+            "epochs": 10,
+            "episodes_per_step": 1,
+            "learning_rate": 0.0003,
+            "clip": 0.2,
+            "weight": 5.0,
+        },
+        {"episodes": 20, "gae_decay": 0.95, **_CRITICS},
     ),
     "ipo": Preset(
         {
-            "epochs": 20,
-            "learning_rate": 0.001,
-            "clip": 0.2,
-            "sharpness": 200.0,
-            "slope_max": 20.0,
+            "epochs": 5,
+            "episodes_per_step": 1,
+            "learning_rate": 0.0003,
+            "clip": 0.1,
+            "sharpness": 100.0,
+            "slope_max": 5.0,
         },
-        {"episodes": 20, "gae_decay": 0.95},
+        {"episodes": 10, "gae_decay": 0.9, **_CRITICS},
     ),
     "appo": Preset(
         {
             "epochs": 20,
-            "learning_rate": 0.001,
-            "clip": 0.2,
-            "multiplier_rate": 1.0,
-            "penalty": 5.0,
+            "episodes_per_step": 2,
+            "learning_rate": 0.0001,
+            "clip": 0.1,
+            "multiplier_rate": 5.0,
+            "penalty": 2.0,
         },
-        {"episodes": 40, "gae_decay": 0.98},
+        {"episodes": 10, "gae_decay": 0.9, **_CRITICS},
     ),
-    "pdo": Preset({}, {}),
+    "pdo": Preset(
+        {
+            "multiplier_rate": 2.0,
+            "epochs": 1,
+            "episodes_per_step": 10,
+            "learning_rate": 0.001,
+        },
+        {"episodes": 20, "gae_decay": 0.98, **_CRITICS},
+    ),
     "trpo_lag": Preset(
-        {"target_kl": 0.003, "damping": 0.01, "multiplier_rate": 10.0},
-        {"episodes": 80, "gae_decay": 0.98},
+        {"target_kl": 0.01, "damping": 0.1, "multiplier_rate": 5.0},
+        {"episodes": 20, "gae_decay": 0.95, **_CRITICS},
     ),
     "cpo": Preset(
-        {"target_kl": 0.01, "damping": 0.1}, {"episodes": 80, "gae_decay": 0.9}
+        {"target_kl": 0.003, "damping": 0.1},
+        {"episodes": 10, "gae_decay": 0.9, **_CRITICS},
     ),
     "pcpo": Preset(
-        {"target_kl": 0.03, "damping": 0.1, "projection": "l2"},
-        {"episodes": 20, "gae_decay": 0.95},
+        {"target_kl": 0.003, "damping": 0.1, "projection": "kl"},
+        {"episodes": 40, "gae_decay": 0.9, **_CRITICS},
     ),
 }
 
