@@ -31,6 +31,15 @@ def test_every_command_explains_itself(command, capsys):
     assert "ecop" in capsys.readouterr().out
 
 
+def test_a_preset_changes_the_defaults(capsys):
+    run("train", "PointCircle", "cpo", "--help")
+    assert "0.995" not in capsys.readouterr().out
+    run("train", "PointCircle", "focops", "--preset", "paper", "--help")
+    text = capsys.readouterr().out
+    assert "0.995" in text
+    assert "0.0003" in text
+
+
 def test_options_are_explained(capsys):
     run("train", "PointCircle", "--help")
     text = capsys.readouterr().out
@@ -44,6 +53,8 @@ def test_options_are_explained(capsys):
         (["trian"], "train"),
         (["train", "PointCirle"], "PointCircle"),
         (["train", "PointCircle", "ecpo"], "ecop"),
+        (["train", "PointCircle", "ecop", "--preset", "paper"], "no preset 'paper'"),
+        (["train", "PointCircle", "cpo", "--preset=best"], "no preset 'best'"),
         (["train"], "Which task"),
         (["train", "PointCircle", "--limits", "1", "2"], "one limit per cost"),
         (["train", "PointCircle", "--limits", "-1"], "zero or more"),
