@@ -1,6 +1,6 @@
 """e-COP on two stock Gymnasium environments, each with a cost of our own.
 
-python examples/gymnasium_costs.py [iterations] [workers]
+python examples/gymnasium_costs.py [iterations]
 
 Trains each without and with its limit (2 seeds) and prints 100 fresh episodes per seed.
 """
@@ -24,10 +24,10 @@ def off_centre(obs, action, next_obs, info, t):
 TASKS = [("CartPole-v1", off_centre, 5.0), ("Pendulum-v1", torque, 50.0)]
 
 
-def main(iterations: int = 100, workers: int = 0) -> None:
+def main(iterations: int = 100) -> None:
     print("task, limit: reward, cost, episodes that ended early")
     for name, cost, limit in TASKS:
-        env = ecop.from_gymnasium(name, horizon=100, costs=cost, workers=workers)
+        env = ecop.from_gymnasium(name, horizon=100, costs=cost)
         for bound in (math.inf, limit):
             run = ecop.train(
                 env, limits=[bound], seeds=2, iterations=iterations, episodes=10

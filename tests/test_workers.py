@@ -1,18 +1,23 @@
 """Worker processes: the same bits as in-process, real faults, no orphans."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ecop.interop.costs import CostFunction, VectorReward
+from ecop.interop.gymnasium_in import Factory, Maker
+from ecop.names import decode, encode
 from ecop.types import HostEnv, UserError
-from ecop.workers import SimulatorError, SimulatorPool
-from simulators import SPEC, Make, MakeNested, jax_free
+from ecop.workers import SimulatorError, SimulatorPool, pack, unpack
+from simulators import SPEC, Counter, Make, MakeNested, jax_free, make_gym, work
 
 SEEDS = np.array([1, 2, 5, 7, 9], np.uint32)
 
@@ -187,6 +192,38 @@ def test_a_killed_worker_takes_its_children_along(tmp_path):
 def test_bad_options():
     with pytest.raises(UserError, match="workers"):
         SimulatorPool(Make(), SPEC, workers=-1)
-    lock = __import__("threading").Lock()
-    with pytest.raises(UserError, match="cannot be sent"):
-        SimulatorPool(lambda: lock, SPEC, workers=1)  # pyright: ignore
+    for unnamed in (lambda: Counter(), partial(lambda: Counter())):
+        with pytest.raises(UserError, match="in a module of its own"):
+            SimulatorPool(unnamed, SPEC, workers=1)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        Make("raise", "file"),
+        Factory(Maker("Pendulum-v1", 5, {"g": 9.8}), CostFunction(work, ("a", "b"))),
+        Factory(Maker(make_gym, None, {}), VectorReward(0, {"effort": 1})),
+        ["a", 1, 2.5, None, True, ("b", ("c",)), {"dict": {"name": "x"}, "name": 3}],
+    ],
+)
+def test_names_travel_as_json(x):
+    assert decode(json.loads(json.dumps(encode(x)))) == x
+
+
+def test_a_partial_call_travels():
+    made = decode(json.loads(json.dumps(encode(partial(Counter, "raise", once="f")))))()
+    assert (made.fault, made.once) == ("raise", "f")
+
+
+def test_messages_keep_every_bit():
+    arrays = [
+        np.array([1, 2**32 - 1], np.uint32),
+        np.array([[np.nan, -0.0], [1e-300, np.inf]]),
+        np.zeros((3, 0), np.float32),
+        np.array(10, np.int8),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    ]
+    head, again = unpack(pack({"method": "step\n", "x": 0.1}, arrays))
+    assert head == {"method": "step\n", "x": 0.1}
+    for a, b in zip(arrays, again, strict=True):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())

@@ -10,15 +10,17 @@ worker's traceback. A worker is the leader of its own process group; it ends, wi
 it started, when its parent is gone, and a call that outlasts the time-out ends it too.
 
 Workers are started by name, not through `__main__`: a script needs no guard, and
-nothing here imports JAX. POSIX only; elsewhere use workers=0.
+nothing here imports JAX. Messages are JSON and raw arrays, never pickles, so what makes
+a simulator goes by name too (names.py). POSIX only; elsewhere use workers=0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
+import json
 import logging
+import math
 import os
 import select
 import signal
@@ -28,14 +30,14 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ecop.names import decode, encode
 from ecop.types import HostStep, Spec, UserError
 
 START_TIMEOUT = 120.0  # s, to import the simulator
@@ -95,8 +97,8 @@ class Slots:
         self.h = 0
         self.where = "at its start"
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
-        """Start one episode per seed [B]; return observations [B, O]."""
+    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray]:
+        """Start one episode per seed [B]; return observations [B, O], alone."""
         self.h, self.seeds = 0, seeds.tolist()
         rows = []
         for i, seed in enumerate(self.seeds):
@@ -106,7 +108,7 @@ class Slots:
             rows.append(self.simulators[i].reset(seed))
         self.observation = np.stack(rows)
         self.ended = np.zeros(len(rows), np.int8)
-        return self.observation.copy()
+        return (self.observation.copy(),)
 
     def step(self, actions: np.ndarray) -> Batch:
         """Advance all episodes that have not ended."""
@@ -119,18 +121,38 @@ class Slots:
         self.h += 1
         return Batch(self.observation.copy(), reward, costs, self.ended.copy())
 
-    def replay(self, seeds: np.ndarray, actions: list[np.ndarray]) -> Any:
+    def replay(self, seeds: np.ndarray, *actions: np.ndarray) -> tuple[np.ndarray, ...]:
         """Start again and repeat `actions`; return what the last call returns."""
-        out: Any = self.reset(seeds)
+        out: tuple[np.ndarray, ...] = self.reset(seeds)
         for action in actions:
             out = self.step(action)
         return out
 
-    def close(self) -> None:
+    def close(self) -> tuple[()]:
         """Close all simulators."""
         for simulator in self.simulators:
             simulator.close()
         self.simulators = []
+        return ()
+
+
+def pack(head: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
+    """One message: a line of JSON, then the arrays' bytes."""
+    forms = [(array.dtype.str, array.shape) for array in arrays]
+    line = json.dumps(head | {"arrays": forms}).encode() + b"\n"
+    return line + b"".join(array.tobytes() for array in arrays)
+
+
+def unpack(message: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Undo `pack`."""
+    line, _, data = message.partition(b"\n")
+    head, arrays, start = json.loads(line), [], 0
+    for form, shape in head.pop("arrays"):
+        count = math.prod(shape)
+        flat = np.frombuffer(data, form, count, start) if count else np.empty(0, form)
+        arrays.append(flat.reshape(shape).copy())
+        start += flat.nbytes
+    return head, arrays
 
 
 # In the worker process
@@ -146,23 +168,23 @@ def serve(connection_handle: int, trace_handle: int) -> None:
     slots: Slots | None = None
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            method, timeout, arguments = connection.recv()
+            head, arrays = unpack(connection.recv_bytes())
+            error, answer = "", ()
             try:
-                faulthandler.dump_traceback_later(timeout, exit=True, file=trace_handle)
+                faulthandler.dump_traceback_later(
+                    head["timeout"], exit=True, file=trace_handle
+                )
                 if slots is None:
-                    make = ForkingPickler.loads(arguments[0])  # pyright: ignore
-                    slots = Slots(make, arguments[1])
-                    answer = None
+                    slots = Slots(decode(head["factory"]), head["costs"])
                 else:
-                    answer = getattr(slots, method)(*arguments)
-                reply = (True, answer)
+                    answer = getattr(slots, head["method"])(*arrays)
             except Exception:
                 where = "" if slots is None else f"({slots.where})\n"
-                reply = (False, where + traceback.format_exc())
+                error = where + traceback.format_exc()
             finally:
                 faulthandler.cancel_dump_traceback_later()
-            connection.send(reply)
-            if method == "close":
+            connection.send_bytes(pack({"error": error}, answer))
+            if head["method"] == "close":
                 return
 
 
@@ -184,7 +206,7 @@ class Fault(Exception):
 class Worker:
     """A process that holds some of the simulators."""
 
-    def __init__(self, factory: bytes, costs: int, timeout: float) -> None:
+    def __init__(self, factory: Any, costs: int, timeout: float) -> None:
         self.timeout = timeout
         ours, theirs = Pipe()
         trace, trace_end = os.pipe()
@@ -205,23 +227,26 @@ class Worker:
         self.end = weakref.finalize(self, _end, self.process, ours, trace)
         self.trace = trace
         self.waiting = 0.0
-        self.send("start", START_TIMEOUT, factory, costs)
+        self.send("start", START_TIMEOUT, factory=factory, costs=costs)
         self.started = False
 
-    def send(self, method: str, timeout: float, *arguments: Any) -> None:
+    def send(
+        self, method: str, timeout: float, *arrays: np.ndarray, **plain: Any
+    ) -> None:
         """Ask for something; `receive` finds out if the worker is gone."""
         self.waiting = timeout
+        head = {"method": method, "timeout": timeout, **plain}
         with contextlib.suppress(OSError):
-            self.connection.send((method, timeout, arguments))
+            self.connection.send_bytes(pack(head, arrays))
 
-    def ask(self, method: str, *arguments: Any, steps: int = 1) -> None:
+    def ask(self, method: str, *arrays: np.ndarray, steps: int = 1) -> None:
         """Ask a worker that has started, or wait until it has."""
         if not self.started:
             self.receive()
             self.started = True
-        self.send(method, self.timeout * steps, *arguments)
+        self.send(method, self.timeout * steps, *arrays)
 
-    def receive(self) -> Any:
+    def receive(self) -> list[np.ndarray]:
         """The answer to the last message; Fault if there is none."""
         deadline = time.monotonic() + self.waiting + GRACE
         try:
@@ -230,12 +255,12 @@ class Worker:
                     raise EOFError
                 if time.monotonic() > deadline:
                     raise Fault(f"{self} did not answer and was killed.")
-            good, answer = self.connection.recv()
+            head, arrays = unpack(self.connection.recv_bytes())
         except (EOFError, OSError):
             raise Fault(self.obituary()) from None
-        if not good:
-            raise Fault(f"{self} raised an error {answer}")
-        return answer
+        if head["error"]:
+            raise Fault(f"{self} raised an error {head['error']}")
+        return arrays
 
     def obituary(self) -> str:
         """What is known of a worker's death."""
@@ -273,21 +298,6 @@ def _end(process: subprocess.Popen[bytes], connection: Connection, trace: int) -
     process.wait()
 
 
-def portable(make: Callable[[], Any]) -> bytes:
-    """A factory as bytes for a worker; lambdas need cloudpickle (in `ecop[gym]`)."""
-    try:
-        dumps = importlib.import_module("cloudpickle").dumps
-    except ImportError:
-        dumps = ForkingPickler.dumps
-    try:
-        return bytes(dumps(make))
-    except Exception as error:
-        raise UserError(
-            f"The environment cannot be sent to worker processes ({error}); define it "
-            "in a module, or use workers=0."
-        ) from None
-
-
 class SimulatorPool:
     """B episodes at once as a `HostEnv`.
 
@@ -316,7 +326,7 @@ class SimulatorPool:
         self.ends = dict.fromkeys(ENDS, 0)
         self.faults = 0
         self._count = workers
-        self._factory = portable(make) if workers else b""
+        self._factory = encode(make) if workers else None
         self._slots = Slots(make, len(spec.constraints))
         self._workers: list[Worker] = []
         self._seeds: list[np.ndarray] = []
@@ -329,12 +339,12 @@ class SimulatorPool:
         self._ended = np.zeros(len(seeds), bool)
         self._mended = set()
         if not self._count:
-            return self._locally(self._slots.reset, seeds)
+            return self._locally(self._slots.reset, seeds)[0]
         self._seeds = np.array_split(seeds, min(self._count, len(seeds)))
         self._past = [[] for _ in self._seeds]
         while len(self._workers) < len(self._seeds):
             self._workers.append(self._worker())
-        return np.concatenate(self._ask("reset", self._seeds))
+        return self._ask("reset", self._seeds)[0]
 
     def step(self, actions: np.ndarray) -> HostStep:
         """Advance all episodes; those that ended stand still."""
@@ -345,8 +355,7 @@ class SimulatorPool:
             parts = np.split(actions, cuts)
             for past, part in zip(self._past, parts, strict=True):
                 past.append(part)
-            answers = self._ask("step", parts)
-            out = Batch(*(np.concatenate(part) for part in zip(*answers, strict=True)))
+            out = Batch(*self._ask("step", parts))
         return self._counted(out)
 
     def close(self) -> None:
@@ -380,24 +389,24 @@ class SimulatorPool:
             text = "".join(traceback.format_exception(error))
             raise SimulatorError(f"The simulator failed ({where})\n{text}") from error
 
-    def _ask(self, method: str, parts: list[np.ndarray]) -> list[Any]:
+    def _ask(self, method: str, parts: list[np.ndarray]) -> list[np.ndarray]:
         faults: dict[int, Fault] = {}
         for i, part in enumerate(parts):
             try:
                 self._workers[i].ask(method, part)
             except Fault as fault:
                 faults[i] = fault
-        answers: list[Any] = [None] * len(parts)
+        answers = []
         for i in range(len(parts)):
             try:
                 if i in faults:
                     raise faults[i]
-                answers[i] = self._workers[i].receive()
+                answers.append(self._workers[i].receive())
             except Fault as fault:
-                answers[i] = self._mend(i, fault)
-        return answers
+                answers.append(self._mend(i, fault))
+        return [np.concatenate(part) for part in zip(*answers, strict=True)]
 
-    def _mend(self, i: int, fault: Fault) -> Any:
+    def _mend(self, i: int, fault: Fault) -> list[np.ndarray]:
         """Replay the episodes of a lost worker on a fresh one, once per batch."""
         self._workers[i].end()
         if i not in self._mended:
@@ -411,7 +420,7 @@ class SimulatorPool:
             self._workers[i] = self._worker()
             try:
                 self._workers[i].ask(
-                    "replay", self._seeds[i], self._past[i], steps=steps + 1
+                    "replay", self._seeds[i], *self._past[i], steps=steps + 1
                 )
                 return self._workers[i].receive()
             except Fault as again:

@@ -5,9 +5,6 @@ Gymnasium is an extra; it is imported when one of these functions is called.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +18,7 @@ from ecop.interop.costs import (
     VectorReward,
     missing,
 )
+from ecop.names import imported, reference
 from ecop.types import Constraint, Spec, UserError
 from ecop.workers import SimulatorPool
 
@@ -154,32 +152,6 @@ def from_name(name: str, **options: Any) -> Any:
             f"{given} are for Gymnasium environments, which '{name}' is not."
         )
     return made if horizon is None else make(horizon=horizon)
-
-
-def imported(name: str) -> Any:
-    """What "module:attribute" names; the current folder is searched too."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"'{name}' cannot be imported ({error}); write gym:ID for a Gymnasium id, "
-            "or module:function."
-        ) from None
-    return found
-
-
-def reference(function: Any) -> str | None:
-    """The "module:attribute" of a function that another process can import."""
-    module = getattr(function, "__module__", None)
-    path = getattr(function, "__qualname__", "<")
-    if module in (None, "__main__") or "<" in path:
-        return None
-    return f"{module}:{path}"
 
 
 def plain_costs(costs: Any) -> Any:
