@@ -12,7 +12,7 @@ ROOT = Path(ecop.__file__).parent
 # What each part may import of ecop; the rest of the tree follows from it.
 ALLOWED = {
     "types": set(),
-    "envs": {"types", "envs"},
+    "envs": {"types", "envs", "workers"},
     "learning": {"types", "learning"},
     "rollout": {"types", "learning"},
     "algorithms": {"types", "learning", "algorithms"},

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ecop.types import Box, HostEnv, HostStep, JaxEnv, Spec, UserError
+from ecop.types import Box, HostEnv, HostStep, JaxEnv, Spec, UserError, waves
 from ecop.workers import SimulatorError, SimulatorPool
 
 EPISODES = 8
@@ -159,7 +159,16 @@ def player(env: JaxEnv | HostEnv) -> Callable[[np.ndarray, np.ndarray], Seen]:
 
 
 def play_host(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
-    """Play episodes of a host environment."""
+    """Play episodes of a host environment, as many at once as it can."""
+    parts = [
+        play_wave(env, seeds[rows], actions[:, rows])
+        for rows in waves(env, len(seeds))
+    ]
+    return Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def play_wave(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
+    """Play episodes of a host environment at once."""
     observations = [env.reset(seeds)]
     steps: list[HostStep] = []
     for action in actions:

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from ecop.learning import normaliser
 from ecop.learning.networks import Distribution, Policy, with_time
-from ecop.types import Episodes, HostEnv, JaxEnv
+from ecop.types import Episodes, HostEnv, JaxEnv, waves
 
 
 class Actor(NamedTuple):
@@ -120,28 +120,39 @@ def collect_host(
 
         return lax.map(one, (actors, observation, noise))
 
-    def collect(actors: Actor, keys: Array) -> Episodes:
-        seeds, noise = prepare(keys)
+    def play(
+        actors: Actor, seeds: np.ndarray, noise: Array, rows: slice
+    ) -> tuple[np.ndarray, ...]:
+        """The episodes `rows` of all S x N; the others are padding for `act`."""
         lead = seeds.shape  # [S, N]
-        observation = env.reset(np.asarray(seeds).reshape(-1))
-        alive = np.ones(lead, np.float32)
+        observation = env.reset(seeds.reshape(-1)[rows])
+        padded = np.zeros((seeds.size, observation.shape[1]), np.float32)
+        alive = np.ones(len(observation), np.float32)
         record = []
         for h in range(horizon):
-            now = observation.reshape(*lead, -1).astype(np.float32)
+            padded[rows] = observation
+            now = padded.reshape(*lead, -1)
             action, log_prob = (
-                np.asarray(part) for part in act(actors, now, noise, np.int32(h))
+                np.asarray(part).reshape(seeds.size, *part.shape[2:])[rows]
+                for part in act(actors, now, noise, np.int32(h))
             )
-            out = env.step(action.reshape(lead[0] * lead[1], *action.shape[2:]))
-            reward = np.where(alive, out.reward.reshape(lead), 0).astype(np.float32)
-            costs = out.costs.reshape(*lead, -1)
-            costs = np.where(alive[..., None], costs, 0).astype(np.float32)
-            record.append((now, action, log_prob, reward, costs, alive))
-            alive = alive * (1.0 - out.failed.reshape(lead).astype(np.float32))
+            out = env.step(action)
+            reward = np.where(alive, out.reward, 0).astype(np.float32)
+            costs = np.where(alive[:, None], out.costs, 0).astype(np.float32)
+            record.append((padded[rows].copy(), action, log_prob, reward, costs, alive))
+            alive = alive * (1.0 - out.failed.astype(np.float32))
             observation = out.observation
-        stacked = (
-            jnp.asarray(np.stack(part, axis=2)) for part in zip(*record, strict=True)
+        stacked = (np.stack(part, axis=1) for part in zip(*record, strict=True))
+        return *stacked, alive == 0.0
+
+    def collect(actors: Actor, keys: Array) -> Episodes:
+        seeds, noise = prepare(keys)
+        seeds = np.asarray(seeds)
+        parts = [play(actors, seeds, noise, rows) for rows in waves(env, seeds.size)]
+        whole = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Episodes(
+            *(jnp.asarray(x.reshape(*seeds.shape, *x.shape[1:])) for x in whole)
         )
-        return Episodes(*stacked, failed=jnp.asarray(alive == 0.0))
 
     return collect
 

@@ -157,6 +157,19 @@ class HostEnv(Protocol):
         ...
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """A host task that can run only so many episodes at once."""
+
+    capacity: int
+
+
+def waves(env: HostEnv, count: int) -> list[slice]:
+    """Cut `count` episodes into parts that `env` can run at once."""
+    size = env.capacity if isinstance(env, Limited) else count
+    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
+
+
 class Episodes(NamedTuple):
     """N whole episodes as collected; steps after a failure are dead (alive 0)."""
 

@@ -306,6 +306,7 @@ class SimulatorPool:
         ends: episodes that ended before the horizon, by kind
         faults: workers that were replaced
         recipe: name and options to build the same pool again, where that is possible
+        capacity: episodes that can run at once (`per_process` limits them)
 
     """
 
@@ -316,12 +317,16 @@ class SimulatorPool:
         *,
         workers: int = 0,
         timeout: float = 60.0,
+        per_process: int | None = None,
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         if workers < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
             raise UserError("workers must be zero or more, and timeout positive.")
         self.spec = spec
         self.recipe = recipe
+        self.capacity = sys.maxsize
+        if per_process is not None:
+            self.capacity = per_process * max(workers, 1)
         self.timeout = timeout
         self.ends = dict.fromkeys(ENDS, 0)
         self.faults = 0
@@ -336,6 +341,11 @@ class SimulatorPool:
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:
         """Start one episode per seed [B]; return observations [B, O]."""
+        if len(seeds) > self.capacity:
+            raise UserError(
+                f"{len(seeds)} episodes at once are too many for {self._count} "
+                f"worker(s); run at most {self.capacity}, wave by wave."
+            )
         self._ended = np.zeros(len(seeds), bool)
         self._mended = set()
         if not self._count:

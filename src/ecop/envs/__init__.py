@@ -12,6 +12,8 @@ ENVS: dict[str, str] = {
     "PointCircle": "ecop.envs.point_circle:PointCircle",
     "PointReach": "ecop.envs.point_reach:PointReach",
     "Navigation": "ecop.envs.navigation:Navigation",
+    "Grid": "ecop.envs.grid:grid",
+    "Bottleneck": "ecop.envs.bottleneck:bottleneck",
     "FactoredRing": "ecop.exact.task:factored_ring",
     "MediaStreaming": "ecop.exact.task:media_streaming",
     "Inventory": "ecop.exact.task:inventory",
