@@ -1,6 +1,6 @@
 """Grid: four traffic lights, simulated by SUMO.
 
-    reward = vehicles that leave the network
+    reward = vehicles that leave the network, above a base flow
     cost   = lights that have been red for more than 5 s in a row
 
 Two streets in each direction cross at 2 x 2 lights; traffic goes straight on, and is
@@ -18,9 +18,10 @@ from ecop.types import Box, Constraint, Spec
 from ecop.workers import Result, SimulatorPool
 
 ENTRY, INNER, EXIT = 150, 150, 50  # m, edges of a street in this order
-LIMIT_SPEED = 14.0  # m/s
-INFLOW = {"E": 1000, "W": 1000, "N": 300, "S": 300}  # vehicles/h of each street
+LIMIT_SPEED = 12.0  # m/s
+INFLOW = {"E": 900, "W": 900, "N": 450, "S": 450}  # vehicles/h of each street
 START = 5  # vehicles on each entry edge at the beginning
+BASE = 0.2  # vehicles per second that earn nothing
 YELLOW = 3  # s
 PATIENCE = 5  # s of red in a row that cost nothing
 VEHICLE = (
@@ -82,6 +83,10 @@ class Grid:
     def __init__(self) -> None:
         self.simulation = sumo.Simulation("grid")
         self.sumo = self.simulation.sumo
+        self.variables = [
+            self.sumo.LAST_STEP_VEHICLE_NUMBER,
+            self.sumo.LAST_STEP_MEAN_SPEED,
+        ]
 
     def reset(self, seed: int) -> np.ndarray:
         """Place the vehicles; each light is green for an axis drawn at random."""
@@ -91,12 +96,8 @@ class Grid:
         self.red = np.zeros((len(LIGHTS), 2))  # s in a row, by axis
         for light in range(len(LIGHTS)):
             self.show(light, GREEN)
-        variables = [
-            self.sumo.LAST_STEP_VEHICLE_NUMBER,
-            self.sumo.LAST_STEP_MEAN_SPEED,
-        ]
         for edge in EDGES:
-            self.sumo.edge.subscribe(edge, variables)
+            self.sumo.edge.subscribe(edge, self.variables)
         self.sumo.simulationStep()
         return self.observe()
 
@@ -123,8 +124,8 @@ class Grid:
         waits = self.axis[:, None] != np.arange(2)
         self.red = np.where(waits, self.red + sumo.TIMESTEP, 0.0)
         self.sumo.simulationStep()
-        left = float(self.sumo.simulation.getArrivedNumber())
-        return Result(self.observe(), left, np.array([cost(self.red)]))
+        left = self.sumo.simulation.getArrivedNumber()
+        return Result(self.observe(), left - BASE, np.array([cost(self.red)]))
 
     def observe(self) -> np.ndarray:
         """Density [24] and mean speed [24] of the edges, and the clocks [8].
@@ -133,9 +134,8 @@ class Grid:
         -1 while yellow.
         """
         seen = self.sumo.edge.getAllSubscriptionResults()
-        number, speed = self.sumo.LAST_STEP_VEHICLE_NUMBER, self.sumo.LAST_STEP_MEAN_SPEED
-        count = np.array([seen[edge][number] for edge in EDGES])
-        mean = np.array([seen[edge][speed] for edge in EDGES])
+        count = np.array([seen[edge][self.variables[0]] for edge in EDGES])
+        mean = np.array([seen[edge][self.variables[1]] for edge in EDGES])
         clock = self.red / PATIENCE
         changing = np.flatnonzero(self.yellow)
         clock[changing, self.axis[changing]] = -1.0
