@@ -7,6 +7,7 @@ Only this script needs SUMO's netconvert; the files it writes are part of the pa
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import tempfile
@@ -72,7 +73,7 @@ def grid_network() -> None:
                     f'<edge id="{name}" from="{ends[k]}" to="{ends[k + 1]}" '
                     f'numLanes="1" speed="{grid.LIMIT_SPEED}" length="{lengths[k]}"/>'
                 )
-            for a, b in zip(names, names[1:], strict=False):
+            for a, b in itertools.pairwise(names):
                 links.append(f'<connection from="{a}" to="{b}"/>')
     convert("grid", nodes, edges, links)
 

@@ -161,8 +161,7 @@ def player(env: JaxEnv | HostEnv) -> Callable[[np.ndarray, np.ndarray], Seen]:
 def play_host(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
     """Play episodes of a host environment, as many at once as it can."""
     parts = [
-        play_wave(env, seeds[rows], actions[:, rows])
-        for rows in waves(env, len(seeds))
+        play_wave(env, seeds[rows], actions[:, rows]) for rows in waves(env, len(seeds))
     ]
     return Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ecop.envs import ENVS, unknown
+from ecop.envs import ENVS, IN_WORKERS, unknown
 from ecop.types import UserError
 
 USAGE = """\
@@ -47,11 +47,28 @@ class GymnasiumOptions:
 
 
 @dataclass(frozen=True)
+class WorkerOptions:
+    """Where a task with a simulator of its own runs."""
+
+    workers: int | None = None
+    """processes to run the episodes in; 0: this one; default: one per core"""
+    timeout: float = 60.0
+    """seconds after which a step that has not returned counts as hung"""
+
+
+@dataclass(frozen=True)
 class NoOptions:
-    """The tasks of the library have none."""
+    """The other tasks of the library have none."""
 
 
-def env_fields(options: GymnasiumOptions | NoOptions) -> dict[str, Any]:
+def env_kind(task: str) -> Any:
+    """The class of the options of a task."""
+    if ":" in task:
+        return GymnasiumOptions
+    return WorkerOptions if task in IN_WORKERS else NoOptions
+
+
+def env_fields(options: GymnasiumOptions | WorkerOptions | NoOptions) -> dict[str, Any]:
     """The options that are not the defaults, for `ecop.envs.make`, as JSON has them."""
     given = {
         f.name: getattr(options, f.name)
@@ -110,7 +127,11 @@ def list_command(argv: list[str]) -> int:
 
     print("tasks")
     for name in ENVS:
-        spec = make(name).spec
+        try:
+            spec = make(name).spec
+        except UserError as error:
+            print(f"  {name:14} {error}")
+            continue
         limits = ", ".join(f"{c.name} <= {c.limit:g}" for c in spec.constraints)
         print(f"  {name:14} H = {spec.horizon}, {limits}")
     print("algorithms")
@@ -143,10 +164,10 @@ def train_command(argv: list[str]) -> int:
     kind = ALGORITHMS[name]
     values = preset(preset_option(argv), name)
     usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
-    env_kind = GymnasiumOptions if ":" in task else NoOptions
+    where = env_kind(task)
 
     def options(
-        env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
+        env: Annotated[where, tyro.conf.arg(name="")],  # pyright: ignore
         train: Annotated[TrainConfig, tyro.conf.arg(name="")] = usual_train,
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual_algorithm,  # pyright: ignore
         out: Path | None = None,
@@ -157,7 +178,7 @@ def train_command(argv: list[str]) -> int:
         Args:
             train: how to train
             algorithm: options of the algorithm
-            env: where the costs are
+            env: where the task runs, and where its costs are
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: values in place of the defaults: "paper" has those of the e-COP
@@ -331,6 +352,8 @@ def render_command(argv: list[str]) -> int:
         """which of the trained policies, 0 being the first"""
         out: Path | None = None
         """GIF to write; default: RUN/episode.gif"""
+        sumo: Path | None = None
+        """folder for a replay that opens in sumo-gui (Grid and Bottleneck)"""
 
     options = parse(Render, "render", argv)
     run = load(options.run)
@@ -338,25 +361,37 @@ def render_command(argv: list[str]) -> int:
         raise UserError(f"--seed must be 0 .. {len(run.states) - 1}.")
     import numpy as np
 
-    from ecop.evaluate import film
+    from ecop.evaluate import film, fresh_episode
     from ecop.render import animate
+    from ecop.render_traffic import animate_traffic
     from ecop.workers import SimulatorPool
 
-    env = run.learner.env
-    if isinstance(env, SimulatorPool):
+    env, state = run.learner.env, run.states[options.seed]
+    if options.sumo and run.config.task not in IN_WORKERS:
+        raise UserError(f"--sumo is for {' and '.join(IN_WORKERS)}.")
+    if isinstance(env, SimulatorPool) and env.film is None:
         raise UserError(
             f"{run.config.task} has no picture of ours; make it with render_mode and "
             "step it with run.policy(observation, h)."
         )
-    episodes, states = film(run.learner, run.states[options.seed])
+    if isinstance(env, SimulatorPool):
+        episodes, seed = fresh_episode(run.learner, state)
+        env.close()
+        scene = env.film(seed, np.asarray(episodes.action[0, 0]), options.sumo)
+        draw: Any = animate_traffic
+    else:
+        episodes, states = film(run.learner, state)
+        scene, draw = env.scene(states), animate
     file = options.out or options.run / "episode.gif"
-    animate(
-        env.scene(states),
+    draw(
+        scene,
         np.asarray(episodes.reward[0, 0]),
         np.asarray(episodes.costs[0, 0]),
         title=run.config.task,
         file=file,
     )
+    if options.sumo:
+        print(f"sumo-gui -c {options.sumo / 'replay.sumocfg'}")
     print(file)
     return 0
 
@@ -395,6 +430,8 @@ def check_command(argv: list[str]) -> int:
     fields: dict[str, Any] = {}
     if ":" in options.env:
         fields = env_fields(options.gymnasium) | {"limits": options.limits}
+    elif options.env in IN_WORKERS:
+        fields = env_fields(options.gymnasium)
     elif options.env not in ENVS:
         raise UserError(unknown("task", options.env, ENVS))
     if options.horizon is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ecop.rollout import Actor, collector, draws, replay
@@ -86,12 +87,18 @@ def fresh_key(state: TrainState, draw: int = 0) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(state.key, EVALUATION), draw)
 
 
-def film(learner: Learner, state: TrainState) -> tuple[Episodes, Any]:
-    """One fresh episode [1, 1, H] of a policy and the task's states [H] in it."""
+def fresh_episode(learner: Learner, state: TrainState) -> tuple[Episodes, int]:
+    """One fresh episode [1, 1, H] of a policy, and the seed it started from."""
     episodes = fresh_episodes(learner, [state], 1)
     seeds, _ = draws(learner.policy, fresh_key(state), 1)
+    return episodes, int(seeds[0])
+
+
+def film(learner: Learner, state: TrainState) -> tuple[Episodes, Any]:
+    """One fresh episode [1, 1, H] of a policy and the task's states [H] in it."""
+    episodes, seed = fresh_episode(learner, state)
     states = jax.jit(lambda *x: replay(learner.env, *x))(
-        seeds[0], episodes.action[0, 0]
+        jnp.uint32(seed), episodes.action[0, 0]
     )
     return episodes, jax.tree.map(np.asarray, states)
 

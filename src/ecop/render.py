@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ecop.types import Discs, Scene
+from ecop.types import Scene
 
 SIZE = 480  # pixels along the side of a square frame; others have its area
 SMOOTH = 2  # drawn this much larger, then shrunk
@@ -76,8 +76,15 @@ def animate(
             f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
         )
         banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
-        legend(pen, (*goal, *scene.discs), pixels[1], font)
+        kinds = [(kind.name, kind.colour) for kind in (*goal, *scene.discs)]
+        costly = [("step with a cost", COSTLY)] if kinds else []
+        legend(pen, kinds + costly, pixels[1], font)
         frames.append(frame.resize(size, Image.Resampling.LANCZOS))
+    save(frames, file)
+
+
+def save(frames: list[Image.Image], file: Path) -> None:
+    """Write a GIF that rests on its last frame."""
     palette = frames[-1].quantize(64)
     frames = [frame.quantize(palette=palette) for frame in frames]
     durations = [50] * (len(frames) - 1) + [1500]
@@ -94,11 +101,10 @@ def banner(draw: Any, place: tuple[float, float], text: str, font: Any) -> None:
     draw.text(place, text, fill=ROBOT, font=font)
 
 
-def legend(draw: Any, kinds: tuple[Discs, ...], bottom: float, font: Any) -> None:
-    """The colour of each kind of disc and of a costly step, along the lower edge."""
-    names = [(kind.name, kind.colour) for kind in kinds]
+def legend(draw: Any, names: list[tuple[str, str]], bottom: float, font: Any) -> None:
+    """What each colour means, along the lower edge."""
     x, y = 10 * SMOOTH, bottom - 24 * SMOOTH
-    for name, colour in [*names, ("step with a cost", COSTLY)] if names else []:
+    for name, colour in names:
         side = 12 * SMOOTH
         text = (x + 18 * SMOOTH, y)
         banner(draw, text, name, font)

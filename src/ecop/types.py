@@ -224,3 +224,21 @@ class Scene(NamedTuple):
     lines: tuple[tuple[float, float, float, float], ...] = ()  # x1, y1, x2, y2
     discs: tuple[Discs, ...] = ()
     goal: Discs | None = None
+
+
+class Traffic(NamedTuple):
+    """An episode on roads seen from above, for animations; metres.
+
+    `vehicles` and `lights` have an entry for the start and one for the end of each
+    step.
+    """
+
+    window: tuple[float, float, float, float]  # left, bottom, right, top
+    lanes: list[np.ndarray]  # centre lines, each [P, 2]
+    lane_width: float
+    length: float  # of a vehicle
+    vehicles: list[np.ndarray]  # [K, 5] x, y (front), heading, controlled, slow
+    lights: list[np.ndarray]  # [L, 3] x, y, colour (0 green, 1 yellow, 2 red)
+    seconds: float  # per step
+    legend: tuple[tuple[str, str], ...]  # name, colour
+    stretch: float = 1.0  # of the y axis, for a long road

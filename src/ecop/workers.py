@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ecop.names import decode, encode
-from ecop.types import HostStep, Spec, UserError
+from ecop.types import HostStep, Spec, Traffic, UserError
 
 START_TIMEOUT = 120.0  # s, to import the simulator
 GRACE = 5.0  # s, for a worker to end by itself after its time-out
@@ -307,6 +307,8 @@ class SimulatorPool:
         faults: workers that were replaced
         recipe: name and options to build the same pool again, where that is possible
         capacity: episodes that can run at once (`per_process` limits them)
+        film: what to draw of the episode with a seed and actions [H, A], where the task
+            has a picture; given a folder too, it also writes the simulator's own files
 
     """
 
@@ -318,12 +320,14 @@ class SimulatorPool:
         workers: int = 0,
         timeout: float = 60.0,
         per_process: int | None = None,
+        film: Callable[..., Traffic] | None = None,
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         if workers < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
             raise UserError("workers must be zero or more, and timeout positive.")
         self.spec = spec
         self.recipe = recipe
+        self.film = film
         self.capacity = sys.maxsize
         if per_process is not None:
             self.capacity = per_process * max(workers, 1)

@@ -22,6 +22,9 @@ ENVS: dict[str, str] = {
     "PeakHours": "ecop.exact.task:peak_hours",
 }
 
+# Tasks that run in worker processes: they take workers and timeout.
+IN_WORKERS = ("Grid", "Bottleneck")
+
 
 def make(name: str, **options: Any) -> Any:
     """Build the task `name`; options go to its constructor (e.g. horizon=100).

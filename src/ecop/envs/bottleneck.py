@@ -112,6 +112,14 @@ class Vehicle:
 class Bottleneck:
     """The task, one episode at a time."""
 
+    seconds = SECONDS * sumo.TIMESTEP
+    legend = (
+        ("human driver", "#ffffff"),
+        ("slow for more than 10 s", "#f5a300"),
+        ("controlled", "#d7261e"),
+    )
+    stretch = 5.0
+
     def __init__(self) -> None:
         self.simulation = sumo.Simulation("bottleneck")
         self.sumo = self.simulation.sumo
@@ -192,6 +200,12 @@ class Bottleneck:
         flow = np.array([sum(self.outflow) / WINDOW])
         parts = (density.reshape(-1), speed.reshape(-1), flow)
         return np.concatenate(parts).astype(np.float32)
+
+    def marked(self) -> dict[str, tuple[bool, bool]]:
+        """Of each vehicle: whether it is controlled, and slow for too long."""
+        return {
+            name: (v.controlled, v.slow > PATIENCE) for name, v in self.vehicles.items()
+        }
 
     def close(self) -> None:
         """End the simulation."""

@@ -80,6 +80,16 @@ def cost(red: np.ndarray) -> float:
 class Grid:
     """The task, one episode at a time."""
 
+    seconds = sumo.TIMESTEP
+    legend = (
+        ("vehicle", "#ffffff"),
+        ("stands", "#f5a300"),
+        ("green", "#1f9d45"),
+        ("yellow", "#f2c500"),
+        ("red", "#d7261e"),
+    )
+    stretch = 1.0
+
     def __init__(self) -> None:
         self.simulation = sumo.Simulation("grid")
         self.sumo = self.simulation.sumo
@@ -141,6 +151,11 @@ class Grid:
         clock[changing, self.axis[changing]] = -1.0
         parts = (SPACE * count / LENGTH, mean / LIMIT_SPEED, clock.reshape(-1))
         return np.concatenate(parts).astype(np.float32)
+
+    def marked(self) -> dict[str, tuple[bool, bool]]:
+        """Of each vehicle: never controlled; whether it stands."""
+        vehicle = self.sumo.vehicle
+        return {v: (False, vehicle.getSpeed(v) < 0.1) for v in vehicle.getIDList()}
 
     def close(self) -> None:
         """End the simulation."""

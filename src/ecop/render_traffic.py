@@ -1,0 +1,82 @@
+"""A top-down animation of an episode on roads, drawn with Pillow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from ecop.render import SMOOTH, STRIDE, banner, legend, save
+from ecop.types import Traffic
+
+WIDTH = 640  # pixels of a square frame's side
+WIDE = 1000  # pixels of a long road
+MARGIN = 34  # pixels above and below, for the text
+ROAD, EDGE = "#c9ccd1", "#7d828a"
+PLAIN, CONTROLLED, SLOW = "#ffffff", "#d7261e", "#f5a300"
+LIGHTS = ("#1f9d45", "#f2c500", "#d7261e")  # green, yellow, red
+BODY = 2.6  # m, width of a vehicle, wider than life to be seen
+
+
+def animate_traffic(
+    traffic: Traffic,
+    reward: np.ndarray,
+    costs: np.ndarray,
+    *,
+    title: str,
+    file: Path,
+) -> None:
+    """Write a GIF: reward [H], costs [H, C]; frame h + 1 is what step h led to."""
+    left, bottom, right, top = traffic.window
+    long = (right - left) > 2 * (top - bottom)
+    across = (WIDE if long else WIDTH) / (right - left)
+    scale = np.array([across, across * traffic.stretch]) * SMOOTH
+    size = round(across * (right - left)), round(scale[1] / SMOOTH * (top - bottom))
+    pixels = size[0] * SMOOTH, (size[1] + 2 * MARGIN) * SMOOTH
+    origin = np.array([0.0, MARGIN * SMOOTH])
+    corner = np.array([left, top])
+    font = ImageFont.load_default(size=14 * SMOOTH)
+
+    def at(points: np.ndarray) -> list[tuple[float, float]]:
+        flipped = (np.asarray(points) - corner) * [1.0, -1.0]
+        return [(float(x), float(y)) for x, y in flipped * scale + origin]
+
+    canvas = Image.new("RGB", pixels, "white")
+    pen = ImageDraw.Draw(canvas)
+    width = round(traffic.lane_width * float(scale[1]))
+    for shape in traffic.lanes:
+        pen.line(at(shape), fill=EDGE, width=width + 2 * SMOOTH)
+    for shape in traffic.lanes:
+        pen.line(at(shape), fill=ROAD, width=max(width - SMOOTH, 1))
+
+    frames = []
+    count = len(reward)
+    for h in [*range(0, count, STRIDE), *([count - 1] if count % STRIDE == 0 else [])]:
+        frame = canvas.copy()
+        pen = ImageDraw.Draw(frame)
+        for x, y, heading, controlled, slow in traffic.vehicles[h + 1]:
+            body = corners(x, y, heading, traffic.length)
+            colour = CONTROLLED if controlled else SLOW if slow else PLAIN
+            pen.polygon(at(body), fill=colour, outline="#1b1b1b", width=SMOOTH)
+        for x, y, colour in traffic.lights[h + 1]:
+            (u, v), r = at(np.array([[x, y]]))[0], 4 * SMOOTH
+            pen.ellipse((u - r, v - r, u + r, v + r), fill=LIGHTS[int(colour)])
+        text = (
+            f"{title}   {traffic.seconds * (h + 1):g} s   step {h + 1}/{count}   "
+            f"reward {reward[: h + 1].sum():.1f}   "
+            f"cost {' / '.join(f'{c:.1f}' for c in costs[: h + 1].sum(axis=0))}"
+        )
+        banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
+        legend(pen, list(traffic.legend), pixels[1], font)
+        shape = (size[0], size[1] + 2 * MARGIN)
+        frames.append(frame.resize(shape, Image.Resampling.LANCZOS))
+    save(frames, file)
+
+
+def corners(x: float, y: float, heading: float, length: float) -> np.ndarray:
+    """A vehicle [4, 2] whose front is at (x, y)."""
+    along = np.array([np.cos(heading), np.sin(heading)])
+    aside = np.array([-along[1], along[0]]) * BODY / 2
+    front, back = np.array([x, y]), np.array([x, y]) - length * along
+    return np.stack([front - aside, front + aside, back + aside, back - aside])
