@@ -1,4 +1,4 @@
-"""Scripted policies on Grid and Bottleneck: do their constraints matter?
+"""Scripted policies on Grid and Bottleneck, to see whether the constraints matter.
 
     python benchmarks/traffic.py Grid Bottleneck --episodes 10
 

@@ -86,7 +86,9 @@ def animate(
 def save(frames: list[Image.Image], file: Path) -> None:
     """Write a GIF that rests on its last frame."""
     palette = frames[-1].quantize(64)
-    frames = [frame.quantize(palette=palette) for frame in frames]
+    frames = [
+        frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames
+    ]
     durations = [50] * (len(frames) - 1) + [1500]
     frames[0].save(
         file, save_all=True, append_images=frames[1:], duration=durations, loop=0
@@ -108,7 +110,8 @@ def legend(draw: Any, names: list[tuple[str, str]], bottom: float, font: Any) ->
         side = 12 * SMOOTH
         text = (x + 18 * SMOOTH, y)
         banner(draw, text, name, font)
-        draw.rectangle((x, y + 2 * SMOOTH, x + side, y + 2 * SMOOTH + side), colour)
+        box = (x, y + 2 * SMOOTH, x + side, y + 2 * SMOOTH + side)
+        draw.rectangle(box, colour, outline=LINE if colour == "#ffffff" else None)
         x = draw.textbbox(text, name, font=font)[2] + 14 * SMOOTH
 
 

@@ -198,6 +198,9 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
     and each light repeats its states by a program of its own.
     """
     shutil.copy(simulation.network, folder / "network.net.xml")
+    file = folder / "trajectories.xml"
+    # SUMO's comment has the folders of this computer in it.
+    file.write_text(re.sub(r"<!--.*?-->\s*", "", file.read_text(), flags=re.DOTALL))
     types = re.findall(r"<vType .*?/>", simulation.traffic.read_text())
     colours = {"car": "white", "human": "white", "controlled": "red"}
     painted = [
@@ -208,7 +211,6 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
         )
         for kind in types
     ]
-    (folder / "types.rou.xml").write_text(routes(painted))
     programs = []
     for name in lights[0].states:
         programs.append(f'<tlLogic id="{name}" type="static" programID="replay">')
@@ -217,12 +219,11 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
             seconds, state = after.time - now.time, after.states[name]
             programs.append(f'    <phase duration="{seconds:g}" state="{state}"/>')
         programs.append("</tlLogic>")
-    body = "\n".join(f"    {line}" for line in programs)
-    (folder / "lights.add.xml").write_text(f"<additional>\n{body}\n</additional>\n")
+    body = "\n".join(f"    {line}" for line in [*painted, *programs])
+    (folder / "replay.add.xml").write_text(f"<additional>\n{body}\n</additional>\n")
     options = {
         "net-file": "network.net.xml",
-        "route-files": "types.rou.xml",
-        "additional-files": "lights.add.xml",
+        "additional-files": "replay.add.xml",
         "device.fcd-replay.files": "trajectories.xml",
         "step-length": f"{TIMESTEP:g}",
         "begin": "0",
