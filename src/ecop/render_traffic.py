@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,10 @@ def animate_traffic(
 
     canvas = Image.new("RGB", pixels, "white")
     pen = ImageDraw.Draw(canvas)
-    width = round(traffic.lane_width * float(scale[1]))
-    for shape in traffic.lanes:
-        pen.line(at(shape), fill=EDGE, width=width + 2 * SMOOTH)
-    for shape in traffic.lanes:
-        pen.line(at(shape), fill=ROAD, width=max(width - SMOOTH, 1))
+    for colour, width in ((EDGE, 1.15), (ROAD, 0.9)):
+        for shape in traffic.lanes:
+            for a, b in itertools.pairwise(shape):
+                pen.polygon(at(strip(a, b, width * traffic.lane_width)), fill=colour)
 
     frames = []
     count = len(reward)
@@ -56,7 +56,9 @@ def animate_traffic(
         frame = canvas.copy()
         pen = ImageDraw.Draw(frame)
         for x, y, heading, controlled, slow in traffic.vehicles[h + 1]:
-            body = corners(x, y, heading, traffic.length)
+            front = np.array([x, y])
+            back = front - traffic.length * np.array([np.cos(heading), np.sin(heading)])
+            body = strip(front, back, BODY)
             colour = CONTROLLED if controlled else SLOW if slow else PLAIN
             pen.polygon(at(body), fill=colour, outline="#1b1b1b", width=SMOOTH)
         for x, y, colour in traffic.lights[h + 1]:
@@ -74,9 +76,8 @@ def animate_traffic(
     save(frames, file)
 
 
-def corners(x: float, y: float, heading: float, length: float) -> np.ndarray:
-    """A vehicle [4, 2] whose front is at (x, y)."""
-    along = np.array([np.cos(heading), np.sin(heading)])
-    aside = np.array([-along[1], along[0]]) * BODY / 2
-    front, back = np.array([x, y]), np.array([x, y]) - length * along
-    return np.stack([front - aside, front + aside, back + aside, back - aside])
+def strip(a: np.ndarray, b: np.ndarray, width: float) -> np.ndarray:
+    """The corners [4, 2] of a straight strip from a to b."""
+    along = (b - a) / max(float(np.linalg.norm(b - a)), 1e-9)
+    aside = np.array([-along[1], along[0]]) * width / 2
+    return np.stack([a - aside, a + aside, b + aside, b - aside])

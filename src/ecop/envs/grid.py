@@ -108,7 +108,7 @@ class Grid:
             self.show(light, GREEN)
         for edge in EDGES:
             self.sumo.edge.subscribe(edge, self.variables)
-        self.sumo.simulationStep()
+        self.advance()
         return self.observe()
 
     def show(self, light: int, states: tuple[str, str]) -> None:
@@ -131,11 +131,15 @@ class Grid:
     def step(self, action: np.ndarray) -> Result:
         """Let the lights with a positive action switch; simulate one second."""
         self.switch(action > 0)
+        left = self.advance()
+        return Result(self.observe(), left - BASE, np.array([cost(self.red)]))
+
+    def advance(self) -> int:
+        """Simulate a second; return how many vehicles left."""
         waits = self.axis[:, None] != np.arange(2)
         self.red = np.where(waits, self.red + sumo.TIMESTEP, 0.0)
         self.sumo.simulationStep()
-        left = self.sumo.simulation.getArrivedNumber()
-        return Result(self.observe(), left - BASE, np.array([cost(self.red)]))
+        return self.sumo.simulation.getArrivedNumber()
 
     def observe(self) -> np.ndarray:
         """Density [24] and mean speed [24] of the edges, and the clocks [8].

@@ -229,6 +229,7 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
         "begin": "0",
         "end": f"{lights[-1].time:g}",
         "time-to-teleport": "-1",
+        "insertion-checks": "none",  # each vehicle appears when it did
     }
     lines = "\n".join(f'    <{key} value="{v}"/>' for key, v in options.items())
     text = f"<configuration>\n{lines}\n</configuration>\n"

@@ -1,0 +1,247 @@
+"""Grid and Bottleneck on the real simulator."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import libsumo
+import numpy as np
+import pytest
+
+import ecop
+from ecop import cli
+from ecop.check import play_host, random_actions
+from ecop.envs import IN_WORKERS, bottleneck, grid, sumo
+from ecop.render_traffic import animate_traffic
+from ecop.types import Box, UserError, waves
+
+SEEDS = np.array([3, 2**32 - 1, 7], np.uint32)
+HORIZON = 12
+
+
+def episodes(task, workers):
+    env = ecop.make(task, horizon=HORIZON, workers=workers)
+    seen = play_host(env, SEEDS, random_actions(env.spec, len(SEEDS)))
+    env.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("task", "size", "actions", "limit"),
+    [("Grid", 56, 4, 75.0), ("Bottleneck", 141, 20, 50.0)],
+)
+def test_the_paper_s_sizes(task, size, actions, limit):
+    spec = ecop.make(task).spec
+    assert (spec.observation_size, spec.action) == (size, Box(actions))
+    assert (spec.horizon, spec.limits) == (200, (limit,))
+    seen = episodes(task, 0)
+    assert seen.observation.shape == (3, HORIZON + 1, size)
+    assert np.isfinite(seen.observation).all()
+    assert not np.array_equal(seen.observation[0], seen.observation[2])
+
+
+@pytest.mark.parametrize("task", IN_WORKERS)
+def test_any_number_of_workers_gives_the_same_bits(task):
+    here = episodes(task, 0)
+    for workers in (1, 2, 3):
+        for a, b in zip(here, episodes(task, workers), strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("task", IN_WORKERS)
+def test_a_killed_worker_is_replaced_and_nothing_changes(task, caplog):
+    env = ecop.make(task, horizon=HORIZON, workers=2)
+    actions = random_actions(env.spec, 2)
+    whole = play_host(env, SEEDS[:2], actions)
+    rows = [env.reset(SEEDS[:2])]
+    for h, action in enumerate(actions):
+        if h == 7:
+            os.kill(env._workers[1].process.pid, signal.SIGKILL)
+        rows.append(env.step(action).observation)
+    np.testing.assert_array_equal(np.stack(rows, 1), whole.observation)
+    assert env.faults == 1
+    env.close()
+
+
+def test_more_episodes_than_processes_run_in_waves():
+    env = ecop.make("Grid", workers=2)
+    assert env.capacity == 2
+    assert waves(env, 5) == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    with pytest.raises(UserError, match="at most 2, wave by wave"):
+        env.reset(SEEDS)
+
+
+def test_grid_counts_red_but_not_yellow():
+    """The cost from the colours that SUMO shows, second by second."""
+    sim, rng = grid.Grid(), np.random.default_rng(0)
+    sim.reset(1)
+    red = {(light, axis): 0 for light in grid.LIGHTS for axis in range(2)}
+    yellows = 0
+    for h in range(-1, 60):
+        # Long pauses at first, so that clocks pass the five seconds.
+        out = sim.step(rng.normal(-1.0, 1.0, 4)) if h >= 0 else None
+        broken = set()
+        for light in grid.LIGHTS:
+            state = libsumo.trafficlight.getRedYellowGreenState(light)
+            assert state[0] == state[2]
+            assert state[1] == state[3]
+            yellows += "y" in state
+            assert "r" in state, "never green for both"
+            for axis in range(2):
+                red[light, axis] = red[light, axis] + 1 if state[axis] == "r" else 0
+                if red[light, axis] > 5:
+                    broken.add(light)
+        if out is not None:
+            assert out.costs[0] == len(broken)
+            clock = out.observation[48:].reshape(4, 2)
+            for i, light in enumerate(grid.LIGHTS):
+                state = libsumo.trafficlight.getRedYellowGreenState(light)
+                for axis in range(2):
+                    shown = {"G": 0.0, "y": -1.0, "r": red[light, axis] / 5}
+                    assert clock[i, axis] == np.float32(shown[state[axis]])
+    assert yellows > 20
+    assert yellows % grid.YELLOW < grid.YELLOW
+    sim.close()
+
+
+def test_grid_yellow_lasts_three_seconds_whatever_is_asked():
+    sim = grid.Grid()
+    sim.reset(2)
+    shown = []
+    for _ in range(9):
+        sim.step(np.ones(4))
+        shown.append(libsumo.trafficlight.getRedYellowGreenState("00"))
+    colours = ["y" if "y" in state else "G" for state in shown]
+    assert "".join(colours) == "yyyGyyyGy"
+    assert shown[3] != shown[7]
+    sim.close()
+
+
+def test_bottleneck_cost_and_controlled_speeds():
+    """Clocks from SUMO's speeds; who is asked for which speed on which lane."""
+    sim = bottleneck.Bottleneck()
+    speeds: dict[str, list[float]] = {}
+    merging = asked = 0
+    advance = sim.advance
+
+    def watched(wanted):
+        nonlocal merging, asked
+        left = advance(wanted)
+        for name in libsumo.vehicle.getIDList():
+            speeds.setdefault(name, []).append(libsumo.vehicle.getSpeed(name))
+            if libsumo.vehicle.getTypeID(name) == "controlled":
+                lane = libsumo.vehicle.getLaneID(name)
+                free = lane[:2] not in ("e1", "e2", "e3")
+                merging += lane.startswith(":")
+                asked += not free
+                expected = 23.0 if free else wanted[0]
+                assert libsumo.vehicle.getMaxSpeed(name) == expected
+        return left
+
+    sim.advance = watched
+    sim.reset(0)
+    total = 0.0
+    for _ in range(60):
+        out = sim.step(np.full(20, -0.75))
+        humans = [
+            name
+            for name in libsumo.vehicle.getIDList()
+            if libsumo.vehicle.getTypeID(name) == "human"
+        ]
+        slow = [
+            len(speeds[name]) > 10 and all(v < 5.0 for v in speeds[name][-11:])
+            for name in humans
+        ]
+        assert out.costs[0] == pytest.approx(sum(slow) / len(slow))
+        total += out.costs[0]
+    assert total > 1
+    assert asked > 100
+    assert merging > 0
+    sim.close()
+
+
+def test_actions_are_speeds():
+    wanted = bottleneck.speeds(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
+    np.testing.assert_allclose(wanted, [1.0, 1.0, 12.0, 23.0, 23.0])
+    assert bottleneck.cost(np.zeros(0)) == 0.0
+    assert bottleneck.cost(np.array([10.0, 11.0, 0.0, 30.0])) == 0.5
+
+
+def test_the_files_are_those_of_the_code_and_in_the_wheel():
+    folder = Path(sumo.__file__).parent / "assets"
+    assert (folder / "grid.rou.xml").read_text() == grid.traffic()
+    assert (folder / "bottleneck.rou.xml").read_text() == bottleneck.traffic()
+    text = (folder / "bottleneck.net.xml").read_text()
+    assert "<!--" not in text
+    for i, (lanes, length) in enumerate(
+        zip(bottleneck.LANES, bottleneck.LENGTHS, strict=True)
+    ):
+        for lane in range(lanes):
+            found = re.search(rf'id="e{i}_{lane}".*length="([\d.]+)"', text)
+            assert found is not None
+            assert float(found[1]) == pytest.approx(length, abs=20)
+    wheel = pytest.importorskip("hatchling.builders.wheel", reason="no hatchling")
+    root = str(Path(__file__).parents[1])
+    inside = wheel.WheelBuilder(root).recurse_included_files()
+    paths = {file.distribution_path for file in inside}
+    for name in ("grid", "bottleneck"):
+        assert f"ecop/envs/assets/{name}.net.xml" in paths
+        assert f"ecop/envs/assets/{name}.rou.xml" in paths
+
+
+def test_without_libsumo_there_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "libsumo", None)
+    with pytest.raises(UserError, match=r"pip install 'ecop\[sumo\]'"):
+        ecop.make("Grid")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["list"])
+    assert stop.value.code == 0
+    assert "ecop[sumo]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("task", IN_WORKERS)
+def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
+    env = ecop.make(task, workers=0)
+    actions = random_actions(env.spec, 1)[:20, 0]
+    assert env.film is not None
+    traffic = env.film(5, actions, tmp_path / "replay")
+    assert len(traffic.vehicles) == len(traffic.lights) == 21
+    assert all(len(rows) > 10 for rows in traffic.vehicles)
+    assert len(traffic.lights[0]) == (16 if task == "Grid" else 0)
+    if task == "Bottleneck":
+        assert any(rows[:, 3].any() for rows in traffic.vehicles)
+    file = tmp_path / "episode.gif"
+    animate_traffic(traffic, np.ones(20), np.ones((20, 1)), title=task, file=file)
+    assert file.read_bytes().startswith(b"GIF")
+
+    libsumo.start(
+        ["sumo", "-c", str(tmp_path / "replay" / "replay.sumocfg"), "--no-warnings"]
+    )
+    for h, rows in enumerate(traffic.vehicles):
+        while libsumo.simulation.getTime() < 1 + h * traffic.seconds:
+            libsumo.simulationStep()
+        names = libsumo.vehicle.getIDList()
+        places = np.array([libsumo.vehicle.getPosition(name) for name in names])
+        assert len(places) == len(rows)
+        np.testing.assert_allclose(
+            np.sort(places, axis=0), np.sort(rows[:, :2], axis=0), atol=0.02
+        )
+    libsumo.close()
+
+
+def test_train_evaluate_and_render_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "run"
+    options = f"--seeds 1 --iterations 1 --episodes 3 --workers 2 --out {path}"
+    for argv in (
+        ["train", "Grid", "--horizon", "6", *options.split()],
+        ["evaluate", str(path), "--episodes", "3"],
+        ["render", str(path), "--sumo", str(tmp_path / "replay")],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(argv)
+        assert stop.value.code == 0
+    assert "sumo-gui -c" in capsys.readouterr().out
+    assert (path / "episode.gif").exists()
