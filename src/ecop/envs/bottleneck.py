@@ -33,6 +33,7 @@ SLOW = 5.0  # m/s
 PATIENCE = 10.0  # s of slow driving in a row that cost nothing
 VEHICLE = (
     'carFollowModel="IDM" accel="1.0" decel="4.5" tau="1" minGap="2.5" length="5" '
+    f'maxSpeed="{LIMIT_SPEED:g}" '
     'speedFactor="1" lcStrategic="0" lcSpeedGain="0" lcKeepRight="0" lcCooperative="0"'
 )
 SPACE = 7.5  # m, a vehicle that stands and its gap
