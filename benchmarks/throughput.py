@@ -1,6 +1,7 @@
 """Where the time goes: environment steps per second, phases, growth with the horizon.
 
     python benchmarks/throughput.py [--task PointCircle] [--seeds 1 5]
+    python benchmarks/throughput.py --sumo
 
 Run it on an idle machine. Figures of one run may be compared with each other, not with
 those of another run.
@@ -9,6 +10,7 @@ those of another run.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -17,8 +19,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import ecop
+from ecop.evaluate import fresh_episodes
 from ecop.rollout import Actor, collect_jax
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
 
@@ -130,12 +134,63 @@ def growth(task: str) -> None:
         print(f"H = {horizon:4}: {row[0]:8.4f} | {row[1]:8.4f}")
 
 
+def sumo(task: str, episodes: int) -> None:
+    """Decisions per second of one core, and the share of SUMO in it."""
+    module = importlib.import_module(f"ecop.envs.{task.lower()}")
+    simulator = getattr(module, task)()
+    rng = np.random.default_rng(0)
+    horizon, size = module.HORIZON, getattr(module, task.lower())().spec.action.size
+    inside = 0.0
+    step = simulator.sumo.simulationStep
+
+    def timed() -> None:
+        nonlocal inside
+        start = time.process_time()
+        step()
+        inside += time.process_time() - start
+
+    simulator.sumo.simulationStep = timed
+    start = time.process_time()
+    for seed in range(episodes):
+        simulator.reset(seed)
+        for _ in range(horizon):
+            simulator.step(rng.uniform(-1.0, 1.0, size))
+    spent = time.process_time() - start
+    simulator.sumo.simulationStep = step
+    simulator.close()
+    print(
+        f"{task}: {episodes * horizon / spent:,.0f} decisions/s of a core "
+        f"({spent / episodes:.2f} s per episode), {100 * inside / spent:.0f} % in SUMO"
+    )
+
+
+def sumo_collect(task: str, workers: int, episodes: int) -> None:
+    """Decisions per second of a whole collection, by the clock."""
+    env = ecop.make(task, workers=workers)
+    learner = Learner(env, env.spec, ecop.ECOP(), TrainConfig(seeds=1))
+    states = init_seeds(learner)
+    fresh_episodes(learner, states, 1)
+    start = time.perf_counter()
+    fresh_episodes(learner, states, episodes)
+    spent = time.perf_counter() - start
+    env.close()
+    rate = episodes * env.spec.horizon / spent
+    print(f"{task}, {workers} worker(s): {rate:,.0f} decisions/s, with the policy")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--task", default="PointCircle")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--sumo", action="store_true", help="Grid and Bottleneck only")
     arguments = parser.parse_args()
+    if arguments.sumo:
+        for task in ("Grid", "Bottleneck"):
+            sumo(task, 10)
+            for workers in (1, 2, 3, 4):
+                sumo_collect(task, workers, 20)
+        return
     for count in arguments.seeds:
         end_to_end(arguments.task, count, arguments.iterations)
     phases(arguments.task)

@@ -8,7 +8,9 @@ from ecop.learning import normaliser
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import stack
+from ecop.workers import SimulatorPool
 from probes import Coin, NumpyWalk, Walk
+from simulators import SPEC, Make
 
 
 def actors(policy, seeds):
@@ -82,3 +84,15 @@ def test_replay_gives_the_states_of_the_episode():
     states = jax.jit(lambda *x: replay(Walk(), *x))(seeds[0], episodes.action[0, 0])
     observed = np.asarray(episodes.observation[0, 0])
     np.testing.assert_allclose(np.stack(states, axis=1), observed, atol=1e-6)
+
+
+def test_waves_give_the_bits_of_one_batch():
+    policy = Policy(SPEC)
+    whole, waves = (
+        collector(SimulatorPool(Make(), SPEC, per_process=size), policy, 5)(
+            actors(policy, [0, 1]), keys([0, 1])
+        )
+        for size in (None, 3)
+    )
+    assert whole.observation.shape == (2, 5, 6, 2)
+    jax.tree.map(np.testing.assert_array_equal, whole, waves)
