@@ -1,6 +1,7 @@
 """The command line. JAX is imported only by the commands that compute."""
 
 import dataclasses
+import importlib
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ecop.envs import ENVS, unknown
+from ecop.envs import ENVS, OPTIONS, unknown
 from ecop.types import UserError
 
 USAGE = """\
@@ -48,10 +49,20 @@ class GymnasiumOptions:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The tasks of the library have none."""
+    """Most tasks of the library have none."""
 
 
-def env_fields(options: GymnasiumOptions | NoOptions) -> dict[str, Any]:
+def env_options(task: str) -> type:
+    """The class of a task's own options."""
+    if ":" in task:
+        return GymnasiumOptions
+    if task not in OPTIONS:
+        return NoOptions
+    module, _, name = OPTIONS[task].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def env_fields(options: Any) -> dict[str, Any]:
     """The options that are not the defaults, for `ecop.envs.make`, as JSON has them."""
     given = {
         f.name: getattr(options, f.name)
@@ -110,7 +121,11 @@ def list_command(argv: list[str]) -> int:
 
     print("tasks")
     for name in ENVS:
-        spec = make(name).spec
+        try:
+            spec = make(name).spec
+        except UserError as missing:
+            print(f"  {name:14} {missing}")
+            continue
         limits = ", ".join(f"{c.name} <= {c.limit:g}" for c in spec.constraints)
         print(f"  {name:14} H = {spec.horizon}, {limits}")
     print("algorithms")
@@ -143,7 +158,7 @@ def train_command(argv: list[str]) -> int:
     kind = ALGORITHMS[name]
     values = preset(preset_option(argv), name)
     usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
-    env_kind = GymnasiumOptions if ":" in task else NoOptions
+    env_kind = env_options(task)
 
     def options(
         env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
@@ -157,7 +172,7 @@ def train_command(argv: list[str]) -> int:
         Args:
             train: how to train
             algorithm: options of the algorithm
-            env: where the costs are
+            env: options of the task
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: values in place of the defaults: "paper" has those of the e-COP
@@ -330,16 +345,20 @@ def render_command(argv: list[str]) -> int:
         seed: int = 0
         """which of the trained policies, 0 being the first"""
         out: Path | None = None
-        """GIF to write; default: RUN/episode.gif"""
+        """GIF or MP4 to write; default: RUN/episode.gif"""
 
     options = parse(Render, "render", argv)
     run = load(options.run)
     if not 0 <= options.seed < len(run.states):
         raise UserError(f"--seed must be 0 .. {len(run.states) - 1}.")
+    file = options.out or options.run / "episode.gif"
+    if file.suffix.lower() not in (".gif", ".mp4"):
+        raise UserError(f"--out must end in .gif or .mp4, not '{file.name}'.")
     import numpy as np
 
+    from ecop import render
     from ecop.evaluate import film
-    from ecop.render import animate
+    from ecop.types import Filmed
     from ecop.workers import SimulatorPool
 
     env = run.learner.env
@@ -348,15 +367,22 @@ def render_command(argv: list[str]) -> int:
             f"{run.config.task} has no picture of ours; make it with render_mode and "
             "step it with run.policy(observation, h)."
         )
-    episodes, states = film(run.learner, run.states[options.seed])
-    file = options.out or options.run / "episode.gif"
-    animate(
-        env.scene(states),
-        np.asarray(episodes.reward[0, 0]),
-        np.asarray(episodes.costs[0, 0]),
-        title=run.config.task,
-        file=file,
-    )
+    episodes, seen = film(run.learner, run.states[options.seed])
+    reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
+    title = run.config.task
+    if isinstance(env, Filmed):
+        shown = list(range(0, len(seen), env.stride))
+        render.film(
+            env.pictures([seen[h] for h in shown]),
+            shown,
+            reward[: len(seen)],
+            costs[: len(seen)],
+            title=title,
+            interval=env.stride * env.interval,
+            file=file,
+        )
+    else:
+        render.animate(env.scene(seen), reward, costs, title=title, file=file)
     print(file)
     return 0
 

@@ -12,12 +12,23 @@ ENVS: dict[str, str] = {
     "PointCircle": "ecop.envs.point_circle:PointCircle",
     "PointReach": "ecop.envs.point_reach:PointReach",
     "Navigation": "ecop.envs.navigation:Navigation",
+    "AntCircle": "ecop.envs.ant_circle:AntCircle",
+    "AntReach": "ecop.envs.ant_reach:AntReach",
+    "Humanoid": "ecop.envs.humanoid:Humanoid",
     "FactoredRing": "ecop.exact.task:factored_ring",
     "MediaStreaming": "ecop.exact.task:media_streaming",
     "Inventory": "ecop.exact.task:inventory",
     "Box": "ecop.exact.task:box",
     "MarsRover": "ecop.exact.task:mars_rover",
     "PeakHours": "ecop.exact.task:peak_hours",
+}
+
+
+# Options of a task on the command line, beside its limits and horizon.
+OPTIONS: dict[str, str] = {
+    "AntCircle": "ecop.envs.physics:PhysicsOptions",
+    "AntReach": "ecop.envs.physics:PhysicsOptions",
+    "Humanoid": "ecop.envs.humanoid:HumanoidOptions",
 }
 
 
