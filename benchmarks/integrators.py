@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 
-import mujoco
 import numpy as np
 
 from ecop.envs import ant, humanoid, physics
@@ -52,6 +51,7 @@ def study(robot: str, interval: float, noise: float, timesteps: dict[str, list[f
     )
     controls = list(smooth_controls(rng, model, round(MARKS[-1] / interval)))
     own = model.opt.timestep
+    mujoco = physics.library()
     rk4, euler = mujoco.mjtIntegrator.mjINT_RK4, mujoco.mjtIntegrator.mjINT_EULER
     fine, *_ = run(robot, rk4, own / 20, interval, controls, start)
     rows = [("RK4", rk4, own / 20), ("RK4", rk4, own / 10)]

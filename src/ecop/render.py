@@ -139,7 +139,11 @@ def write_mp4(frames: list[Image.Image], rate: float, file: Path) -> None:
             "MP4 needs ffmpeg: pip install 'ecop[video]'; or ask for a GIF: "
             f"--out {file.with_suffix('.gif')}"
         ) from None
-    writer = imageio_ffmpeg.write_frames(str(file), frames[0].size, fps=rate)
+    writer = imageio_ffmpeg.write_frames(
+        str(file),
+        frames[0].size,
+        fps=rate,  # pyright: ignore[reportArgumentType]
+    )
     writer.send(None)
     for frame in frames:
         writer.send(np.asarray(frame))

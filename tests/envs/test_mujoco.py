@@ -1,8 +1,9 @@
 """AntCircle, AntReach and Humanoid: physics, guarantees, formulas."""
 
+from typing import Any
+
 import gymnasium
 import jax
-import mujoco
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ import ecop
 from ecop.envs import ant, ant_circle, ant_reach, camera, humanoid, physics, torso
 from ecop.types import Filmed, HostEnv, UserError
 
+mujoco = physics.library()
 TASKS = ("AntCircle", "AntReach", "Humanoid")
 SEEDS = np.arange(6, dtype=np.uint32)
 
@@ -59,7 +61,8 @@ def test_an_episode_has_the_same_bits_in_any_company_and_with_any_threads(name):
 @pytest.mark.parametrize("integrator", ["rk4", "euler"])
 def test_the_ant_is_gymnasiums(integrator):
     """With RK4, step for step to the bit; Euler at 5 ms soon goes its own way."""
-    theirs = gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False).unwrapped
+    made = gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False)
+    theirs: Any = made.unwrapped
     theirs.reset(seed=3)
     ours = ant.physics(physics.PhysicsOptions(integrator=integrator))
     ours.start([theirs.data.qpos], [theirs.data.qvel])
@@ -82,7 +85,7 @@ def test_the_ant_is_gymnasiums(integrator):
 
 def test_the_humanoid_earns_what_gymnasiums_does():
     """Their velocity is of a centre of mass one substep late, so it is left out."""
-    theirs = gymnasium.make("Humanoid-v5").unwrapped
+    theirs: Any = gymnasium.make("Humanoid-v5").unwrapped
     theirs.reset(seed=1)
     env = humanoid.Humanoid(integrator="rk4")
     env.reset(SEEDS[:1])

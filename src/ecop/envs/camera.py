@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ecop.envs.physics import library
 from ecop.types import UserError
 
 WIDTH, HEIGHT = 640, 480
@@ -83,8 +84,7 @@ def frames(
     model: Any, positions: np.ndarray, props: tuple[Disc | Path, ...], view: View
 ) -> Iterator[np.ndarray]:
     """Pictures [HEIGHT, WIDTH, 3] uint8 of the poses [F, nq]."""
-    import mujoco
-
+    mujoco = library()
     place = context()
     drawing = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
     mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, drawing)
@@ -115,7 +115,7 @@ def frames(
 
 def add(scene: Any, prop: Disc | Path) -> None:
     """Put a prop into the scene; it has no body, it is only drawn."""
-    import mujoco
+    mujoco = library()
 
     def new(kind: Any, size: list[float], place: list[float]) -> Any:
         if scene.ngeom == scene.maxgeom:

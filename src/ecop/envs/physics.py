@@ -41,8 +41,8 @@ class PhysicsOptions:
             raise UserError(f"threads must be zero or more, not {self.threads}.")
 
 
-def need_mujoco() -> None:
-    """Refuse, with the command to type, if MuJoCo or the models are not there."""
+def library() -> Any:
+    """MuJoCo; refuse, with the command to type, if it or the models are not there."""
     for name in ("mujoco", "mujoco.batch", "gymnasium"):
         try:
             found = importlib.util.find_spec(name) is not None
@@ -53,17 +53,16 @@ def need_mujoco() -> None:
                 f"This task needs '{name}', which is not installed: "
                 "pip install 'ecop[mujoco]'"
             )
+    return importlib.import_module("mujoco")
 
 
 def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
     """Gymnasium's model of a robot, with the chosen integrator."""
-    need_mujoco()
-    import mujoco
-
-    spec = importlib.util.find_spec("gymnasium")
-    assert spec is not None
-    assert spec.origin is not None
-    folder = Path(spec.origin).parent / "envs" / "mujoco" / "assets"
+    mujoco = library()
+    gymnasium = importlib.util.find_spec("gymnasium")
+    assert gymnasium is not None
+    assert gymnasium.origin is not None
+    folder = Path(gymnasium.origin).parent / "envs" / "mujoco" / "assets"
     model = mujoco.MjModel.from_xml_path(str(folder / f"{robot}.xml"))
     if options.integrator == "euler":
         model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
@@ -73,10 +72,8 @@ def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet(mujoco: Any) -> Iterator[None]:
     """Keep MuJoCo's warnings off the screen and out of its file; we count them."""
-    import mujoco
-
     before, silent = mujoco.MjLogConfig.get(), mujoco.MjLogConfig.get()
     silent.logto_console = silent.logto_file = False
     silent.set()
@@ -104,16 +101,16 @@ class Physics:
         self.substeps = round(interval / model.opt.timestep)
         self.threads = options.threads or os.cpu_count() or 1
         self.unstable = 0
+        self._mujoco = library()
         self._batch: Any = None
 
     def start(
         self, position: Sequence[np.ndarray], velocity: Sequence[np.ndarray]
     ) -> None:
         """Begin B episodes in these states, [nq] and [nv] each."""
-        import mujoco
         from mujoco.batch import Batch
 
-        count = len(position)
+        mujoco, count = self._mujoco, len(position)
         if self._batch is None or self._batch.nsim != count:
             # Persistent: the positions after a step are then free to ask for.
             self._batch = Batch(self.model, count, self.threads, persistent=True)
@@ -132,13 +129,12 @@ class Physics:
 
     def step(self, control: np.ndarray) -> None:
         """Hold these controls [B, nu] for one control interval."""
-        import mujoco
-
         self._control[:] = control
         ids = None if self.alive.all() else np.flatnonzero(self.alive)
         before = self._warnings()
-        with quiet():
-            self._batch.step(ids, self.substeps, mujoco.mjtStage.mjSTAGE_POS)
+        stage = self._mujoco.mjtStage.mjSTAGE_POS
+        with quiet(self._mujoco):
+            self._batch.step(ids, self.substeps, stage)
         self._stable = self._warnings() == before
         if not self._stable.all():
             if not self.unstable:
