@@ -1,6 +1,7 @@
 """Where the time goes: environment steps per second, phases, growth with the horizon.
 
     python benchmarks/throughput.py [--task PointCircle] [--seeds 1 5]
+    python benchmarks/throughput.py --task AntCircle     # or AntReach, Humanoid
 
 Run it on an idle machine. Figures of one run may be compared with each other, not with
 those of another run.
@@ -136,6 +137,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--iterations", type=int, default=50)
     arguments = parser.parse_args()
+    if arguments.task in ("AntCircle", "AntReach", "Humanoid"):
+        import robots
+
+        return robots.compare(arguments.task)
     for count in arguments.seeds:
         end_to_end(arguments.task, count, arguments.iterations)
     phases(arguments.task)

@@ -6,6 +6,7 @@ No screen is needed. The file's ending chooses between GIF and MP4.
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,15 +140,13 @@ def write_mp4(frames: list[Image.Image], rate: float, file: Path) -> None:
             "MP4 needs ffmpeg: pip install 'ecop[video]'; or ask for a GIF: "
             f"--out {file.with_suffix('.gif')}"
         ) from None
-    writer = imageio_ffmpeg.write_frames(
-        str(file),
-        frames[0].size,
-        fps=rate,  # pyright: ignore[reportArgumentType]
-    )
-    writer.send(None)
-    for frame in frames:
-        writer.send(np.asarray(frame))
-    writer.close()
+    width, height = frames[0].size
+    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate:g} -i -".split()
+    # yuv420p, which every player knows, holds even sizes only.
+    form = ["-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+    program = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error"]
+    pixels = b"".join(frame.convert("RGB").tobytes() for frame in frames)
+    subprocess.run([*program, *raw, *form, str(file)], input=pixels, check=True)
 
 
 def banner(draw: Any, place: tuple[float, float], text: str, font: Any) -> None:

@@ -6,8 +6,10 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
 import ecop
+from ecop import cli
 from ecop.envs import ant, ant_circle, ant_reach, camera, humanoid, physics, torso
 from ecop.types import Filmed, HostEnv, UserError
 
@@ -229,6 +231,22 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
     ecop.train(name, "ppo", iterations=2, out=tmp_path / "run", **options)
     resumed = ecop.resume(tmp_path / "run", iterations=4)
     same(whole.states[1].policy, resumed.states[1].policy)
+    if name == "AntReach":
+        film(tmp_path / "run")
+
+
+def film(run):
+    with pytest.raises(UserError, match=r"\.gif or \.mp4"):
+        cli.dispatch(["render", str(run), "--out", str(run / "episode.png")])
+    try:
+        cli.dispatch(["render", str(run), "--out", str(run / "episode.mp4")])
+    except UserError as error:
+        pytest.skip(str(error))
+    assert (run / "episode.mp4").read_bytes()[4:8] == b"ftyp"
+    cli.dispatch(["render", str(run)])
+    with Image.open(run / "episode.gif") as image:
+        frames = sum(1 for _ in ImageSequence.Iterator(image))
+    assert frames == 5  # every second of 10 steps
 
 
 def test_pictures(tmp_path):

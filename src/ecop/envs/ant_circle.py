@@ -88,7 +88,7 @@ class AntCircle:
             camera.Path(camera.circle(RADIUS), camera.GREEN),
             *(camera.Path(edge, camera.RED) for edge in edges),
         )
-        view = camera.View(distance=4.5 * RADIUS, elevation=-55.0, centre=(0, 0, 0))
+        view = camera.View(distance=3.5 * RADIUS, elevation=-60.0, centre=(0, 0, 0))
         return camera.frames(self.robots.model, np.stack(looks), props, view)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ MUJOCO_GL=osmesa chooses.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import importlib
 import os
@@ -85,6 +86,7 @@ def frames(
 ) -> Iterator[np.ndarray]:
     """Pictures [HEIGHT, WIDTH, 3] uint8 of the poses [F, nq]."""
     mujoco = library()
+    model = pale_floor(model)
     place = context()
     drawing = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
     mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, drawing)
@@ -111,6 +113,17 @@ def frames(
     finally:
         drawing.free()
         place.free()
+
+
+def pale_floor(model: Any) -> Any:
+    """A copy of the model whose black and white floor is in two greys."""
+    model = copy.copy(model)
+    floor = model.texture("texplane").id
+    start = model.tex_adr[floor]
+    size = model.tex_height[floor] * model.tex_width[floor] * model.tex_nchannel[floor]
+    texels = model.tex_data[start : start + size]
+    texels[:] = 185 + texels // 6
+    return model
 
 
 def add(scene: Any, prop: Disc | Path) -> None:
