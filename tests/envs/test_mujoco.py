@@ -148,6 +148,7 @@ def test_reach_progress_and_contact():
     assert (np.linalg.norm(env.near(), axis=-1).min(axis=1) > 0.8).all()
     shifted = env.obstacles[0, 0] + [3 * ant_reach.TILE, -2 * ant_reach.TILE]
     env.robots.position[0, :2] = shifted
+    env.robots.position[1, :2] = env.obstacles[1, 0] - [ant_reach.TILE, 0.0]
     before = np.linalg.norm(ant_reach.GOAL - shifted)
     out = env.step(np.zeros((6, 8), np.float32))
     after = np.linalg.norm(ant_reach.GOAL - env.robots.position[0, :2])

@@ -4,7 +4,8 @@
     cost   = 1 if the torso is over an obstacle
 
 The goal is farther away than the robot can travel in an episode. Obstacles are flat and
-passable, in an endless field, as in PointReach; the lengths fit the Ant.
+passable, in an endless field, as in PointReach; the lengths fit the Ant. The field
+begins a little way from the start: a robot that cannot walk yet has no cost.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SIDE, CELL = 6, 2.0  # cells of a tile, m
 TILE = SIDE * CELL  # m, twice the lidar's reach: no obstacle is seen twice
 GOAL_REACH = 80.0  # m, of the lidar that sees the goal
 REACH = 6.0  # m, of the lidar that sees obstacles
+FIELD = 2.5  # m, where the field begins, along the way to the goal
+NOWHERE = 1e3  # m, offset of what is not there
 HORIZON = 200
 LIMIT = 25.0
 
@@ -90,7 +93,10 @@ class AntReach:
 
     def near(self) -> np.ndarray:
         """From the torso to the nearest copy of each obstacle [B, K, 2]."""
-        return field.offsets(self.robots.position[:, :2], self.obstacles, TILE)
+        position = self.robots.position[:, None, :2]
+        near = field.offsets(position[:, 0], self.obstacles, TILE)
+        before = position[..., 0] + near[..., 0] < FIELD
+        return np.where(before[..., None], NOWHERE, near)
 
     def observe(self) -> np.ndarray:
         """Sensors and the lidars of goal and obstacles [B, 60]."""
@@ -117,11 +123,9 @@ class AntReach:
         shifts = np.stack(np.meshgrid(copies, copies), axis=-1).reshape(-1, 1, 2)
         centres = (self.obstacles[0] + shifts).reshape(-1, 2)
         margin = 8.0
-        seen = np.all(
-            (centres > path.min(axis=0) - margin)
-            & (centres < path.max(axis=0) + margin),
-            axis=1,
-        )
+        low, high = path.min(axis=0) - margin, path.max(axis=0) + margin
+        seen = np.all((centres > low) & (centres < high), axis=1)
+        seen &= centres[:, 0] >= FIELD
         props = tuple(
             camera.Disc((x, y), OBSTACLE_RADIUS, camera.VIOLET)
             for x, y in centres[seen]
