@@ -10,9 +10,6 @@ no search has used, and 6,000 whole episodes per seed.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import cells
 from ecop.algorithms import ALGORITHMS
 from ecop.presets import PRESETS, preset
@@ -58,9 +55,7 @@ def table(lines: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--table", action="store_true", help="print, do not run")
+    parser = cells.parser(__doc__)
     parser.add_argument("--preset", choices=("default", *PRESETS), default="tuned")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     arguments = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,14 @@ import numpy as np
 import ecop
 
 Cell = dict[str, Any]
+
+
+def parser(doc: str) -> argparse.ArgumentParser:
+    """The command line of a script that measures cells into a file."""
+    made = argparse.ArgumentParser(description=doc.split("\n")[0])
+    made.add_argument("file", type=Path)
+    made.add_argument("--table", action="store_true", help="print, do not run")
+    return made
 
 
 def read(file: Path) -> list[dict]:

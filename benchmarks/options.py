@@ -9,9 +9,7 @@ Every cell is one line of JSON; cells that are there already are not run again. 
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from pathlib import Path
 
 import cells
 import ecop
@@ -113,9 +111,7 @@ def table(lines: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--table", action="store_true", help="print, do not run")
+    parser = cells.parser(__doc__)
     arguments = parser.parse_args()
     if not arguments.table:
         cells.run(arguments.file, grid(), measure)

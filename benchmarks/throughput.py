@@ -2,6 +2,7 @@
 
     python benchmarks/throughput.py [--task PointCircle] [--seeds 1 5]
     python benchmarks/throughput.py --sumo
+    python benchmarks/throughput.py --task AntCircle     # or AntReach, Humanoid
 
 Run it on an idle machine. Figures of one run may be compared with each other, not with
 those of another run.
@@ -191,6 +192,10 @@ def main() -> None:
             for workers in (1, 2, 3, 4):
                 sumo_collect(task, workers, 20)
         return
+    if arguments.task in ("AntCircle", "AntReach", "Humanoid"):
+        import robots
+
+        return robots.compare(arguments.task)
     for count in arguments.seeds:
         end_to_end(arguments.task, count, arguments.iterations)
     phases(arguments.task)

@@ -12,10 +12,8 @@ iteration. The score is the reward over the last tenth of training, less 2 % for
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
-from pathlib import Path
 from typing import Any
 
 import cells
@@ -151,9 +149,7 @@ def table(lines: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--table", action="store_true", help="print, do not run")
+    parser = cells.parser(__doc__)
     arguments = parser.parse_args()
     if not arguments.table:
         # All first trials, then all second ones: stopped early, the budget is equal.

@@ -18,7 +18,7 @@ ALLOWED = {
     "algorithms": {"types", "learning", "algorithms"},
     "names": {"types"},
     "workers": {"types", "names"},
-    "interop": {"types", "names", "envs", "workers", "interop"},
+    "interop": {"types", "names", "envs", "rollout", "workers", "interop"},
     "training": {"types", "learning", "rollout"},
     "evaluate": {"types", "rollout", "training"},
     "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}

@@ -192,7 +192,8 @@ def test_a_killed_worker_takes_its_children_along(tmp_path):
 def test_bad_options():
     with pytest.raises(UserError, match="workers"):
         SimulatorPool(Make(), SPEC, workers=-1)
-    for unnamed in (lambda: Counter(), partial(lambda: Counter())):
+    bound = Make().__call__
+    for unnamed in (lambda: Counter(), partial(lambda: Counter()), bound):
         with pytest.raises(UserError, match="in a module of its own"):
             SimulatorPool(unnamed, SPEC, workers=1)
 

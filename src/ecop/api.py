@@ -52,8 +52,10 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        how = "" if run.path is None else f" Go on with:\n  ecop resume {run.path}"
-        super().__init__(f"Stopped after iteration {run.iteration}, saved.{how}")
+        how = f"Stopped after iteration {run.iteration}."
+        if run.path is not None:
+            how += f" It is saved; go on with:\n  ecop resume {run.path}"
+        super().__init__(how)
 
 
 class Watch(Protocol):

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ecop.rollout import episode_keys
 from ecop.types import Box, HostEnv, HostStep, JaxEnv, Spec, UserError, waves
 from ecop.workers import SimulatorError, SimulatorPool
 
@@ -143,9 +144,8 @@ def player(env: JaxEnv | HostEnv) -> Callable[[np.ndarray, np.ndarray], Seen]:
 
     @jax.jit
     def play(seeds: jax.Array, actions: jax.Array) -> tuple[jax.Array, ...]:
-        split = jax.vmap(lambda s: jax.random.split(jax.random.key(s)))(seeds)
-        state, first = jax.vmap(env.reset)(split[:, 0])
-        keys = jax.vmap(lambda k: jax.random.split(k, len(actions)))(split[:, 1])
+        starts, keys = jax.vmap(lambda s: episode_keys(s, len(actions)))(seeds)
+        state, first = jax.vmap(env.reset)(starts)
 
         def step(state: Any, x: Any) -> Any:
             out = jax.vmap(env.step)(*(x[0], state, x[1]))

@@ -1,6 +1,7 @@
 """The command line. JAX is imported only by the commands that compute."""
 
 import dataclasses
+import importlib
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ecop.envs import ENVS, IN_WORKERS, unknown
+from ecop.envs import ENVS, OPTIONS, unknown
 from ecop.types import UserError
 
 USAGE = """\
@@ -47,28 +48,21 @@ class GymnasiumOptions:
 
 
 @dataclass(frozen=True)
-class WorkerOptions:
-    """Where a task with a simulator of its own runs."""
-
-    workers: int | None = None
-    """processes to run the episodes in; 0: this one; default: one per core"""
-    timeout: float = 60.0
-    """seconds after which a step that has not returned counts as hung"""
-
-
-@dataclass(frozen=True)
 class NoOptions:
-    """The other tasks of the library have none."""
+    """Most tasks of the library have none."""
 
 
-def env_kind(task: str) -> Any:
-    """The class of the options of a task."""
+def env_options(task: str) -> type:
+    """The class of a task's own options."""
     if ":" in task:
         return GymnasiumOptions
-    return WorkerOptions if task in IN_WORKERS else NoOptions
+    if task not in OPTIONS:
+        return NoOptions
+    module, _, name = OPTIONS[task].partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
-def env_fields(options: GymnasiumOptions | WorkerOptions | NoOptions) -> dict[str, Any]:
+def env_fields(options: Any) -> dict[str, Any]:
     """The options that are not the defaults, for `ecop.envs.make`, as JSON has them."""
     given = {
         f.name: getattr(options, f.name)
@@ -129,8 +123,8 @@ def list_command(argv: list[str]) -> int:
     for name in ENVS:
         try:
             spec = make(name).spec
-        except UserError as error:
-            print(f"  {name:14} {error}")
+        except UserError as missing:
+            print(f"  {name:14} {missing}")
             continue
         limits = ", ".join(f"{c.name} <= {c.limit:g}" for c in spec.constraints)
         print(f"  {name:14} H = {spec.horizon}, {limits}")
@@ -164,10 +158,10 @@ def train_command(argv: list[str]) -> int:
     kind = ALGORITHMS[name]
     values = preset(preset_option(argv), name)
     usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
-    where = env_kind(task)
+    env_kind = env_options(task)
 
     def options(
-        env: Annotated[where, tyro.conf.arg(name="")],  # pyright: ignore
+        env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
         train: Annotated[TrainConfig, tyro.conf.arg(name="")] = usual_train,
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual_algorithm,  # pyright: ignore
         out: Path | None = None,
@@ -178,7 +172,7 @@ def train_command(argv: list[str]) -> int:
         Args:
             train: how to train
             algorithm: options of the algorithm
-            env: where the task runs, and where its costs are
+            env: options of the task
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: values in place of the defaults: "paper" has those of the e-COP
@@ -351,7 +345,7 @@ def render_command(argv: list[str]) -> int:
         seed: int = 0
         """which of the trained policies, 0 being the first"""
         out: Path | None = None
-        """GIF to write; default: RUN/episode.gif"""
+        """GIF or MP4 to write; default: RUN/episode.gif"""
         sumo: Path | None = None
         """folder for a replay that opens in sumo-gui (Grid and Bottleneck)"""
 
@@ -359,39 +353,51 @@ def render_command(argv: list[str]) -> int:
     run = load(options.run)
     if not 0 <= options.seed < len(run.states):
         raise UserError(f"--seed must be 0 .. {len(run.states) - 1}.")
+    file = options.out or options.run / "episode.gif"
+    if file.suffix.lower() not in (".gif", ".mp4"):
+        raise UserError(f"--out must end in .gif or .mp4, not '{file.name}'.")
     import numpy as np
 
+    from ecop import render
     from ecop.evaluate import film, fresh_episode
-    from ecop.render import animate
     from ecop.render_traffic import animate_traffic
+    from ecop.types import Filmed
     from ecop.workers import SimulatorPool
 
     env, state = run.learner.env, run.states[options.seed]
-    if options.sumo and run.config.task not in IN_WORKERS:
-        raise UserError(f"--sumo is for {' and '.join(IN_WORKERS)}.")
-    if isinstance(env, SimulatorPool) and env.film is None:
+    traffic = None
+    if not isinstance(env, SimulatorPool):
+        episodes, seen = film(run.learner, state)
+    elif env.film is None:
         raise UserError(
             f"{run.config.task} has no picture of ours; make it with render_mode and "
             "step it with run.policy(observation, h)."
         )
-    if isinstance(env, SimulatorPool):
-        episodes, seed = fresh_episode(run.learner, state)
-        env.close()
-        scene = env.film(seed, np.asarray(episodes.action[0, 0]), options.sumo)
-        draw: Any = animate_traffic
     else:
-        episodes, states = film(run.learner, state)
-        scene, draw = env.scene(states), animate
-    file = options.out or options.run / "episode.gif"
-    draw(
-        scene,
-        np.asarray(episodes.reward[0, 0]),
-        np.asarray(episodes.costs[0, 0]),
-        title=run.config.task,
-        file=file,
-    )
-    if options.sumo:
-        print(f"sumo-gui -c {options.sumo / 'replay.sumocfg'}")
+        episodes, seed = fresh_episode(run.learner, state)
+        actions = np.asarray(episodes.action[0, 0])
+        traffic, seen = env.film(seed, actions, options.sumo), []
+    if options.sumo and traffic is None:
+        raise UserError(f"--sumo is for tasks on SUMO, which {run.config.task} is not.")
+    reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
+    title = run.config.task
+    if traffic is not None:
+        animate_traffic(traffic, reward, costs, title=title, file=file)
+        if options.sumo:
+            print(f"sumo-gui -c {options.sumo / 'replay.sumocfg'}")
+    elif isinstance(env, Filmed):
+        shown = list(range(0, len(seen), env.stride))
+        render.film(
+            env.pictures([seen[h] for h in shown]),
+            shown,
+            reward[: len(seen)],
+            costs[: len(seen)],
+            title=title,
+            interval=env.stride * env.interval,
+            file=file,
+        )
+    else:
+        render.animate(env.scene(seen), reward, costs, title=title, file=file)
     print(file)
     return 0
 
@@ -430,8 +436,6 @@ def check_command(argv: list[str]) -> int:
     fields: dict[str, Any] = {}
     if ":" in options.env:
         fields = env_fields(options.gymnasium) | {"limits": options.limits}
-    elif options.env in IN_WORKERS:
-        fields = env_fields(options.gymnasium)
     elif options.env not in ENVS:
         raise UserError(unknown("task", options.env, ENVS))
     if options.horizon is not None:

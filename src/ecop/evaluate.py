@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop.rollout import Actor, collector, draws, replay
+from ecop.rollout import Actor, collector, draws, replay, replay_host
 from ecop.training import Learner, stack
-from ecop.types import Episodes, Spec, TrainState
+from ecop.types import Episodes, Filmed, Spec, TrainState
 
 # Training folds the iteration into the seed's key; evaluation folds from the far end.
 EVALUATION = 2**32 - 1
@@ -95,8 +95,15 @@ def fresh_episode(learner: Learner, state: TrainState) -> tuple[Episodes, int]:
 
 
 def film(learner: Learner, state: TrainState) -> tuple[Episodes, Any]:
-    """One fresh episode [1, 1, H] of a policy and the task's states [H] in it."""
+    """One fresh episode [1, 1, H] of a policy, and what was to be seen in it.
+
+    Of a JAX task that is its states [H], of a host task its looks at the steps taken.
+    """
     episodes, seed = fresh_episode(learner, state)
+    if isinstance(learner.env, Filmed):
+        steps = int(episodes.alive.sum())
+        actions = np.asarray(episodes.action[0, 0, :steps])
+        return episodes, replay_host(learner.env, np.array([seed], np.uint32), actions)
     states = jax.jit(lambda *x: replay(learner.env, *x))(
         jnp.uint32(seed), episodes.action[0, 0]
     )

@@ -36,10 +36,13 @@ def imported(name: str) -> Any:
 def reference(function: Any) -> str | None:
     """The "module:attribute" of a function that another process can import."""
     module = getattr(function, "__module__", None)
-    path = getattr(function, "__qualname__", "<")
-    if module in (None, "__main__") or "<" in path:
+    path = getattr(function, "__qualname__", "")
+    if module in (None, "__main__"):
         return None
-    return f"{module}:{path}"
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{path}" if found == function else None
 
 
 def encode(x: Any) -> Any:

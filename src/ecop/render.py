@@ -1,15 +1,20 @@
-"""A top-down animation of one episode, drawn with Pillow (no screen needed)."""
+"""Animations of one episode: drawn from above with Pillow, or a task's own pictures.
+
+No screen is needed. The file's ending chooses between GIF and MP4.
+"""
 
 from __future__ import annotations
 
 import math
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ecop.types import Scene
+from ecop.types import Scene, UserError
 
 SIZE = 480  # pixels along the side of a square frame; others have its area
 SMOOTH = 2  # drawn this much larger, then shrunk
@@ -25,7 +30,7 @@ def animate(
     title: str,
     file: Path,
 ) -> None:
-    """Write a GIF: reward [H], costs [H, C].
+    """Write an animation: reward [H], costs [H, C].
 
     The trace is coloured by whether the step had a cost; the text counts up.
     """
@@ -70,29 +75,82 @@ def animate(
             ring = around(x, y, discs.radius)
             pen.ellipse(ring, outline=discs.colour, width=5 * SMOOTH)
         robot(pen, at(*pose[h, :2]), float(pose[h, 2]))
-        text = (
-            f"{title}   step {h + 1}/{len(pose)}   "
-            f"reward {reward[: h + 1].sum():.1f}   "
-            f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
-        )
+        text = progress(title, h, reward, costs)
         banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
         kinds = [(kind.name, kind.colour) for kind in (*goal, *scene.discs)]
         costly = [("step with a cost", COSTLY)] if kinds else []
         legend(pen, kinds + costly, pixels[1], font)
         frames.append(frame.resize(size, Image.Resampling.LANCZOS))
-    save(frames, file)
+    save(frames, 50, file)
 
 
-def save(frames: list[Image.Image], file: Path) -> None:
-    """Write a GIF that rests on its last frame."""
+def film(
+    pictures: Iterator[np.ndarray],
+    shown: list[int],
+    reward: np.ndarray,
+    costs: np.ndarray,
+    *,
+    title: str,
+    interval: float,
+    file: Path,
+) -> None:
+    """Write the pictures of steps `shown`, `interval` seconds apart, with their sums.
+
+    reward [H], costs [H, C] of the steps taken. The frame is red where a step since the
+    last picture had a cost.
+    """
+    font = ImageFont.load_default(size=14)
+    frames, last = [], 0
+    for h, picture in zip(shown, pictures, strict=True):
+        frame = Image.fromarray(picture)
+        pen = ImageDraw.Draw(frame)
+        if costs[last : h + 1].sum() > 0:
+            pen.rectangle((0, 0, *frame.size), outline=COSTLY, width=6)
+        banner(pen, (16, 14), progress(title, h, reward, costs), font)
+        frames.append(frame)
+        last = h + 1
+    save(frames, round(1000 * interval), file)
+
+
+def progress(title: str, h: int, reward: np.ndarray, costs: np.ndarray) -> str:
+    """The text over a picture: sums up to and with step h."""
+    return (
+        f"{title}   step {h + 1}/{len(reward)}   reward {reward[: h + 1].sum():.1f}   "
+        f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
+    )
+
+
+def save(frames: list[Image.Image], milliseconds: int, file: Path) -> None:
+    """Write an animation; the last frame of a GIF stays for a moment."""
+    if file.suffix.lower() == ".mp4":
+        write_mp4(frames, 1000 / milliseconds, file)
+        return
     palette = frames[-1].quantize(64)
     frames = [
         frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames
     ]
-    durations = [50] * (len(frames) - 1) + [1500]
+    durations = [milliseconds] * (len(frames) - 1) + [1500]
     frames[0].save(
         file, save_all=True, append_images=frames[1:], duration=durations, loop=0
     )
+
+
+def write_mp4(frames: list[Image.Image], rate: float, file: Path) -> None:
+    """Write an MP4 with ffmpeg."""
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise UserError(
+            "MP4 needs ffmpeg: pip install 'ecop[video]'; or ask for a GIF: "
+            f"--out {file.with_suffix('.gif')}"
+        ) from None
+    width, height = frames[0].size
+    raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {rate:g} -i -".split()
+    # yuv420p, which every player knows, holds even sizes only.
+    form = ["-pix_fmt", "yuv420p", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+    program = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error"]
+    pixels = b"".join(frame.convert("RGB").tobytes() for frame in frames)
+    subprocess.run([*program, *raw, *form, str(file)], input=pixels, check=True)
 
 
 def banner(draw: Any, place: tuple[float, float], text: str, font: Any) -> None:

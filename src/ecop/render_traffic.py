@@ -17,6 +17,7 @@ MARGIN = 34  # pixels above and below, for the text
 ROAD, EDGE = "#c9ccd1", "#7d828a"
 PLAIN, CONTROLLED, SLOW = "#ffffff", "#d7261e", "#f5a300"
 LIGHTS = ("#1f9d45", "#f2c500", "#d7261e")  # green, yellow, red
+MILLISECONDS = 100  # per frame
 BODY = 2.6  # m, width of a vehicle, wider than life to be seen
 
 
@@ -28,7 +29,7 @@ def animate_traffic(
     title: str,
     file: Path,
 ) -> None:
-    """Write a GIF: reward [H], costs [H, C]; frame h + 1 is what step h led to."""
+    """Write an animation: reward [H], costs [H, C]; a frame shows the end of a step."""
     left, bottom, right, top = traffic.window
     long = (right - left) > 2 * (top - bottom)
     across = (WIDE if long else WIDTH) / (right - left)
@@ -73,7 +74,7 @@ def animate_traffic(
         legend(pen, list(traffic.legend), pixels[1], font)
         shape = (size[0], size[1] + 2 * MARGIN)
         frames.append(frame.resize(shape, Image.Resampling.LANCZOS))
-    save(frames, file)
+    save(frames, MILLISECONDS, file)
 
 
 def strip(a: np.ndarray, b: np.ndarray, width: float) -> np.ndarray:

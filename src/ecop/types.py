@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import jax
     import numpy as np
 
@@ -154,6 +156,22 @@ class HostEnv(Protocol):
 
     def close(self) -> None:
         """Release what the simulator holds."""
+        ...
+
+
+@runtime_checkable
+class Filmed(Protocol):
+    """A host task that can draw its own pictures."""
+
+    stride: int  # steps from one picture to the next
+    interval: float  # s, from one step to the next
+
+    def look(self) -> Any:
+        """What is to be seen now of the first episode."""
+        ...
+
+    def pictures(self, looks: list[Any]) -> Iterator[np.ndarray]:
+        """One picture [height, width, 3] uint8 for each look."""
         ...
 
 

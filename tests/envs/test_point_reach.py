@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.envs import point, point_reach
+from ecop.envs import field, point, point_reach
 
 TASK = point_reach.PointReach()
 CONTACT = point_reach.OBSTACLE_RADIUS + point.RADIUS
@@ -14,14 +14,16 @@ CONTACT = point_reach.OBSTACLE_RADIUS + point.RADIUS
 def test_fields_of_thousands_of_seeds():
     @jax.jit
     @jax.vmap
-    def field(key):
+    def draw(key):
         state, observation = TASK.reset(key)
-        between = jax.vmap(lambda o: point_reach.offsets(o, state.obstacles))
+        between = jax.vmap(
+            lambda o: field.offsets(o, state.obstacles, point_reach.TILE)
+        )
         first = TASK.step(key, state, jnp.zeros(2)).costs
         return state, observation, between(state.obstacles), first
 
     keys = jax.random.split(jax.random.key(0), 3000)
-    state, observation, between, costs = field(keys)
+    state, observation, between, costs = draw(keys)
     gap = np.linalg.norm(between, axis=-1) + 9.0 * np.eye(point_reach.OBSTACLES)[None]
     assert gap.min() >= 2 * CONTACT - 1e-5
     assert float(costs.max()) == 0.0
@@ -34,9 +36,9 @@ def test_the_field_repeats_in_all_directions():
     state, _ = TASK.reset(jax.random.key(1))
     here = state.obstacles[0] + jnp.array([0.1, 0.1])
     far = here + jnp.array([5.0, -3.0]) * point_reach.TILE
-    ours = point_reach.offsets(here, state.obstacles)
+    ours = field.offsets(here, state.obstacles, point_reach.TILE)
     np.testing.assert_allclose(
-        point_reach.offsets(far, state.obstacles), ours, atol=1e-4
+        field.offsets(far, state.obstacles, point_reach.TILE), ours, atol=1e-4
     )
     assert float(point_reach.cost(far, state.obstacles)) == 1.0
     beside = state.obstacles[0] + jnp.array([CONTACT + 0.01, 0.0])

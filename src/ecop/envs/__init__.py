@@ -12,6 +12,9 @@ ENVS: dict[str, str] = {
     "PointCircle": "ecop.envs.point_circle:PointCircle",
     "PointReach": "ecop.envs.point_reach:PointReach",
     "Navigation": "ecop.envs.navigation:Navigation",
+    "AntCircle": "ecop.envs.ant_circle:AntCircle",
+    "AntReach": "ecop.envs.ant_reach:AntReach",
+    "Humanoid": "ecop.envs.humanoid:Humanoid",
     "Grid": "ecop.envs.grid:grid",
     "Bottleneck": "ecop.envs.bottleneck:bottleneck",
     "FactoredRing": "ecop.exact.task:factored_ring",
@@ -22,8 +25,15 @@ ENVS: dict[str, str] = {
     "PeakHours": "ecop.exact.task:peak_hours",
 }
 
-# Tasks that run in worker processes: they take workers and timeout.
-IN_WORKERS = ("Grid", "Bottleneck")
+
+# Options of a task on the command line, beside its limits and horizon.
+OPTIONS: dict[str, str] = {
+    "AntCircle": "ecop.envs.physics:PhysicsOptions",
+    "AntReach": "ecop.envs.physics:PhysicsOptions",
+    "Humanoid": "ecop.envs.humanoid:HumanoidOptions",
+    "Grid": "ecop.envs.sumo:SumoOptions",
+    "Bottleneck": "ecop.envs.sumo:SumoOptions",
+}
 
 
 def make(name: str, **options: Any) -> Any:

@@ -8,20 +8,27 @@ next bin and 1 - `alias` in the one before, with `alias` in [0, 1) its place in 
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+import math
+from typing import Any
 
-from ecop.envs.point import in_body_frame
+from ecop.envs.frames import in_body_frame
 
 BINS = 16
 
 
-def lidar(heading: jax.Array, offsets: jax.Array, reach: float) -> jax.Array:
-    """Readings [16] of objects at `offsets` [K, 2] from the robot, world frame."""
-    forward, left = in_body_frame(heading, offsets.T)
-    place = jnp.arctan2(left, forward) * (BINS / (2.0 * jnp.pi))
-    near = jnp.maximum(0.0, 1.0 - jnp.sqrt(forward**2 + left**2) / reach)
+def lidar(heading: Any, offsets: Any, reach: float) -> Any:
+    """Readings [..., 16] of objects at `offsets` [..., K, 2], world frame.
+
+    For NumPy and JAX arrays alike; heading [...].
+    """
+    xp = offsets.__array_namespace__()
+    forward, left = in_body_frame(heading[..., None], xp.moveaxis(offsets, -1, 0))
+    place = xp.arctan2(left, forward) * (BINS / (2.0 * math.pi))
+    near = xp.maximum(0.0, 1.0 - xp.sqrt(forward**2 + left**2) / reach)
     # Bins from the middle of each bin to the object, in [-8, 8).
-    gap = place[:, None] - jnp.arange(0.5, BINS, dtype=jnp.float32)[None]
-    gap = jnp.abs(gap - BINS * jnp.round(gap / BINS))
-    return jnp.max(jnp.clip(1.5 - gap, 0.0, 1.0) * near[:, None], axis=0)
+    middles = xp.broadcast_to(
+        xp.arange(0.5, BINS, dtype=offsets.dtype), (*place.shape, BINS)
+    )
+    gap = place[..., None] - middles
+    gap = xp.abs(gap - BINS * xp.round(gap / BINS))
+    return xp.max(xp.clip(1.5 - gap, 0.0, 1.0) * near[..., None], axis=-2)

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ecop.envs.frames import in_body_frame
+
 MASS = 0.00518879  # kg
 INERTIA = 2.842e-5  # kg m^2 about the pivot
 OFFSET = 0.0193  # m, centre of mass ahead of the pivot
@@ -36,13 +38,6 @@ class PointState(NamedTuple):
     heading: jax.Array  # [] rad
     velocity: jax.Array  # [2] m/s
     turn: jax.Array  # [] rad/s
-
-
-def in_body_frame(heading: jax.Array, vector: jax.Array) -> jax.Array:
-    """Components [2] of a world vector along the robot's forward and left axes."""
-    cos, sin = jnp.cos(heading), jnp.sin(heading)
-    x, y = vector
-    return jnp.stack([cos * x + sin * y, cos * y - sin * x])
 
 
 def substep(state: PointState, action: jax.Array, timestep: float) -> PointState:

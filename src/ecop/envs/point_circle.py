@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ecop.envs import point
+from ecop.envs.frames import in_body_frame
 from ecop.types import Box, Constraint, Scene, Spec, Step
 
 RADIUS = 1.5  # m
@@ -48,8 +49,8 @@ def observe(state: point.PointState) -> jax.Array:
         [
             x,
             y,
-            *point.in_body_frame(state.heading, state.position),
-            *point.in_body_frame(state.heading, state.velocity),
+            *in_body_frame(state.heading, state.position),
+            *in_body_frame(state.heading, state.velocity),
             state.turn,
             jnp.sqrt(x**2 + y**2) - RADIUS,
             X_LIMIT - jnp.abs(x),

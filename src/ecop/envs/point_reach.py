@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop.envs import layout, point
+from ecop.envs import field, layout, point
 from ecop.envs.lidar import BINS, lidar
 from ecop.types import Box, Constraint, Discs, Scene, Spec, Step
 
@@ -41,17 +41,10 @@ class State(NamedTuple):
     obstacles: jax.Array  # [OBSTACLES, 2] m
 
 
-def offsets(position: jax.Array, obstacles: jax.Array) -> jax.Array:
-    """From the robot to the nearest copy of each obstacle of the tile [K, 2]."""
-    offset = obstacles - position[None]
-    return offset - TILE * jnp.round(offset / TILE)
-
-
 def cost(position: jax.Array, obstacles: jax.Array) -> jax.Array:
     """1 in contact with an obstacle."""
-    distance = jnp.sqrt(jnp.sum(offsets(position, obstacles) ** 2, axis=1))
-    contact = distance <= OBSTACLE_RADIUS + point.RADIUS
-    return jnp.any(contact).astype(jnp.float32)
+    near = field.offsets(position, obstacles, TILE)
+    return field.contact(near, OBSTACLE_RADIUS + point.RADIUS).astype(jnp.float32)
 
 
 def distance_to_goal(position: jax.Array) -> jax.Array:
@@ -63,7 +56,7 @@ def observe(state: State, acceleration: jax.Array) -> jax.Array:
     """Sensors [12] and the lidars of goal and obstacles [16 each]."""
     robot = state.robot
     goal = jnp.array(GOAL, jnp.float32) - robot.position
-    near = offsets(robot.position, state.obstacles)
+    near = field.offsets(robot.position, state.obstacles, TILE)
     return jnp.concatenate(
         [
             point.sensors(robot, acceleration),

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -25,6 +26,16 @@ from ecop.types import Spec, Traffic, UserError
 from ecop.workers import Simulator, SimulatorPool
 
 TIMESTEP = 1.0  # s, of the simulation
+
+
+@dataclass(frozen=True)
+class SumoOptions:
+    """Where the simulations run."""
+
+    workers: int | None = None
+    """processes to run the episodes in; 0: this one; default: one per core"""
+    timeout: float = 60.0
+    """seconds after which a step that has not returned counts as hung"""
 
 
 def libsumo() -> Any:
@@ -76,7 +87,7 @@ class Simulation:
 
 def pool(
     name: str,
-    make: Callable[[], Filmed],
+    make: Callable[[], Drawn],
     spec: Spec,
     workers: int | None,
     timeout: float,
@@ -94,7 +105,7 @@ def pool(
     )
 
 
-class Filmed(Simulator, Protocol):
+class Drawn(Simulator, Protocol):
     """A simulator that can be drawn."""
 
     simulation: Simulation
@@ -108,7 +119,7 @@ class Filmed(Simulator, Protocol):
 
 
 def film(
-    make: Callable[[], Filmed],
+    make: Callable[[], Drawn],
     seed: int,
     actions: np.ndarray,
     folder: Path | None = None,

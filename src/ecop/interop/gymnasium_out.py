@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 from jax import lax
 
 from ecop.envs import make
+from ecop.rollout import episode_keys
 from ecop.types import Box, HostEnv, JaxEnv, Spec, Step, UserError
 
 
@@ -64,10 +65,10 @@ def _programs(name: str, options: tuple[tuple[str, Any], ...]) -> Programs:
     horizon, count = env.spec.horizon, len(env.spec.constraints)
 
     def reset(seed: jax.Array) -> tuple[Episode, jax.Array]:
-        reset_key, step_key = jax.random.split(jax.random.key(seed))
+        reset_key, keys = episode_keys(seed, horizon)
         state, observation = env.reset(reset_key)
-        keys = jax.random.key_data(jax.random.split(step_key, horizon))
-        episode = Episode(state, keys, jnp.int32(0), jnp.zeros((), bool))
+        data = jax.random.key_data(keys)
+        episode = Episode(state, data, jnp.int32(0), jnp.zeros((), bool))
         return episode, jnp.pad(observation, (0, 2 + count))
 
     def step(episode: Episode, action: jax.Array) -> tuple[Episode, jax.Array]:
