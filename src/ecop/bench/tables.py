@@ -19,7 +19,7 @@ from ecop.bench import paper
 from ecop.bench import statistics as st
 from ecop.bench.cells import seed_of
 from ecop.bench.results import Results
-from ecop.bench.suites import EVERYONE, REFERENCE, TABLE1, TABLE3
+from ecop.bench.suites import EVERYONE, LIMITS, REFERENCE, TABLE1, TABLE3
 
 RULE = (
     "Marked as in the paper's Table 1: best (dark, bold) is the highest mean reward "
@@ -145,7 +145,7 @@ def arms(found: Results) -> tuple[list[Arm], list[str]]:
             )
     order = {name: i for i, name in enumerate(EVERYONE)}
     sections = list(SECTIONS)
-    tasks = list(dict.fromkeys(arm.task for arm in shown))
+    tasks = list(dict.fromkeys([*LIMITS, *(arm.task for arm in shown)]))
     shown.sort(
         key=lambda a: (
             sections.index(a.section) if a.section in sections else len(sections),
@@ -260,17 +260,25 @@ class Table(NamedTuple):
 def plus_minus(x: st.Estimate) -> str:
     """Mean with half of its interval."""
     half = x.high - x.value
-    return number(x.value) + (f" ± {number(half)}" if math.isfinite(half) else "")
+    if not math.isfinite(half):
+        return number(x.value)
+    return f"{number(x.value)} ± {half:.{digits(x.value)}f}"
 
 
 def number(x: float) -> str:
     """Enough digits to read."""
-    return f"{x:.1f}" if abs(x) >= 10 else f"{x:.2f}"
+    return f"{x:.{digits(x)}f}"
+
+
+def digits(x: float) -> int:
+    """Digits after the point."""
+    return 1 if abs(x) >= 10 else 2
 
 
 def between(x: st.Estimate) -> str:
     """Value with the ends of its interval."""
-    return f"{number(x.value)} [{number(x.low)}, {number(x.high)}]"
+    places = digits(x.value)
+    return f"{x.value:.{places}f} [{x.low:.{places}f}, {x.high:.{places}f}]"
 
 
 def percent(x: st.Estimate) -> str:
@@ -535,9 +543,9 @@ def tex(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    r"""The tables in LaTeX (needs \usepackage{xcolor,colortbl})."""
+    r"""The tables in LaTeX (needs \usepackage{xcolor,colortbl,graphicx})."""
     parts = [
-        "% needs \\usepackage{xcolor,colortbl}",
+        "% needs \\usepackage{xcolor,colortbl,graphicx}",
         "\\providecolor{ecopbest}{HTML}{9BD8B4}\\providecolor{ecopnear}{HTML}{DDF3E4}",
     ]
     for table in tables:
@@ -545,10 +553,10 @@ def latex(tables: Sequence[Table]) -> str:
         lines = [" & ".join(tex(word) for word in table.head) + r" \\ \hline"]
         lines += [" & ".join(_tex(e) for e in row) + r" \\" for row in table.rows]
         parts += [
-            "\\begin{table*}\\centering\\footnotesize",
+            "\\begin{table*}\\centering\\resizebox{\\textwidth}{!}{%",
             f"\\begin{{tabular}}{{{columns}}}\\hline",
             *lines,
-            "\\hline\\end{tabular}",
+            "\\hline\\end{tabular}}",
             f"\\caption{{{tex(table.title)}. {tex(table.note)}}}",
             f"\\label{{tab:ecop-{table.name}}}",
             "\\end{table*}",
