@@ -130,9 +130,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path):
 def test_a_failure_is_recorded_and_the_rest_goes_on(whole, tmp_path):
     folder = tmp_path / "failing"
     results.prepare(folder)
-    good = json.loads(
-        json.dumps(next(iter(results.read(whole).cells.values()))["cell"])
-    )
+    good = next(iter(results.read(whole).cells.values()))["cell"]
     bad = good | {"task": "Atlantis"}
     jobs = [run.Job(identity(cell), cell, clip=False) for cell in (bad, good)]
     ends = [e for e in run.run_local(jobs, folder, 1) if e.kind == "end"]
