@@ -144,12 +144,15 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     cells[1].write_text('{"format": 1}')
     cells[2].write_text(json.dumps({"format": 99}))
     cells[3].write_bytes(b"\xff\xfe\x00")
+    odd = json.loads(cells[4].read_text())
+    odd["curve"]["costs"].pop()
+    cells[4].write_text(json.dumps(odd))
     (folder / "cells" / "notes.txt").write_text("mine")
     (folder / "clips" / next((folder / "clips").iterdir()).name).write_bytes(b"GIF89a")
     plan = next((folder / "plans").glob("beta*"))
-    plan.write_text("[]")
+    plan.write_text('{"format": 1, "suite": "beta", "groups": [{}]}')
     text, notes = page_of(folder, tmp_path)
-    for file in (*cells[:4], plan):
+    for file in (*cells[:5], plan):
         assert any(file.name in note for note in notes), file.name
         assert file.name in text
     assert any("missing" in note for note in notes)

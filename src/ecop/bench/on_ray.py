@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def run_task(text: str) -> tuple[int, str, dict[str, bytes]]:
     job = json.loads(text)
     folder = Path(job["folder"])
     with tempfile.TemporaryDirectory(prefix="ecop-cell-") as scratch:
-        if not (folder / "plans" / job["plan"]).is_file():
+        if not (folder / "runs" / job["token"]).is_file():
             folder = Path(scratch)
         child = Child(job["cell"], folder, clip=job["clip"])
         try:
@@ -73,12 +74,20 @@ def runner(address: str | None) -> Any:
 
 
 def _run(ray: Any, jobs: Sequence[Job], folder: Path) -> Iterator[Event]:
-    plan = max((folder / "plans").glob("*.json"), key=lambda f: f.stat().st_mtime).name
+    # Nodes that see this file work in the very same folder.
+    token = folder / "runs" / f"{uuid.uuid4().hex}.token"
+    token.touch()
     task = ray.remote(run_task).options(num_cpus=1, max_retries=RETRIES)
-    waiting = {}
-    for job in jobs:
-        fields = {**job._asdict(), "folder": str(folder.resolve()), "plan": plan}
-        waiting[task.remote(json.dumps(fields))] = job
+    place = {"folder": str(folder.resolve()), "token": token.name}
+    waiting = {task.remote(json.dumps({**job._asdict(), **place})): job for job in jobs}
+    try:
+        yield from _follow(ray, waiting, folder)
+    finally:
+        token.unlink(missing_ok=True)
+
+
+def _follow(ray: Any, waiting: dict[Any, Job], folder: Path) -> Iterator[Event]:
+    """One event for every task that ends."""
     with stop_requests() as stopping:
         while waiting:
             if stopping.is_set():

@@ -22,11 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ecop.runs import write_atomically
 from ecop.types import UserError
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
-CELL = ("id", "cell", "curve", "evaluation", "limits", "seconds", "start_up")
+CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")
+GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
 PARTS = ("plans", "cells", "failed", "clips", "runs")
 
 
@@ -102,18 +105,45 @@ def _document(
     where = f"{file.parent.name}/{file.name}"
     try:
         document = json.loads(file.read_text())
+        if document["format"] > FORMAT:
+            problems.append(f"{where} was written by a newer ecop and was left out.")
+            return None
         missing = [name for name in fields if name not in document]
-        newer = document["format"] > FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
+        if missing:
+            problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
+            return None
+        CHECKS[file.parent.name](document)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{where} is damaged or cut short and was left out.")
         return None
-    if newer:
-        problems.append(f"{where} was written by a newer ecop and was left out.")
-        return None
-    if missing:
-        problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
-        return None
     return document
+
+
+def check_plan(document: dict[str, Any]) -> None:
+    """Raise KeyError or TypeError unless every group is whole."""
+    for group in document["groups"]:
+        for name in GROUP:
+            group[name]
+
+
+def check_cell(document: dict[str, Any]) -> None:
+    """Raise unless the arrays of a cell fit together."""
+    count = len(document["limits"])
+    evaluation, curve = document["evaluation"], document["curve"]
+    episodes, points = len(evaluation["reward"]), len(curve["iteration"])
+    shapes = [
+        (len(document["costs"]),) == (count,),
+        np.shape(evaluation["costs"]) == (episodes, count),
+        np.shape(curve["reward"]) == (points,),
+        np.shape(curve["costs"]) == (points, count),
+        min(episodes, points) > 0,
+    ]
+    document["cell"]["train"]["first_seed"], document["cell"]["algorithm"]["name"]
+    if not all(shapes):
+        raise ValueError
+
+
+CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}
 
 
 def read_cell(folder: Path, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from ecop.bench.work import DONE, FAILED, STOPPED, Child, Outcome
 from ecop.envs import ENVS, make, unknown
 from ecop.presets import Kind
 from ecop.runs import provenance
-from ecop.types import UserError
+from ecop.types import HostEnv, Spec, UserError
 
 # Where nothing is measured yet: environment steps per second of one cell on one core,
 # the seconds to import JAX, and those until the first iterations are compiled and done.
@@ -161,7 +161,7 @@ def unavailable(tasks: Iterable[str]) -> dict[str, str]:
             reasons[task] = "not a task of this version"
             continue
         try:
-            make(task)
+            spec_of(task)
         except (ImportError, OSError, UserError) as error:
             reasons[task] = str(error).split("\n")[0]
     return reasons
@@ -220,7 +220,7 @@ class Pace:
         for key in ((cell["task"], cell["algorithm"]["name"]), cell["task"]):
             if key in self.rates:
                 return start + episodes * fmean(self.rates[key]), True
-        horizon = cell["train"]["horizon"] or horizon_of(cell["task"])
+        horizon = cell["train"]["horizon"] or spec_of(cell["task"]).horizon
         rate = STEPS_PER_SECOND.get(cell["task"], UNKNOWN_TASK)
         return start + episodes * horizon / rate, False
 
@@ -240,9 +240,12 @@ class Pace:
 
 
 @lru_cache
-def horizon_of(task: str) -> int:
-    """Steps of an episode."""
-    return make(task).spec.horizon
+def spec_of(task: str) -> Spec:
+    """What a task is; an error if it cannot be made here."""
+    env = make(task)
+    if isinstance(env, HostEnv):
+        env.close()
+    return env.spec
 
 
 def planned_episodes(cell: Cell) -> int:

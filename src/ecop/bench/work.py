@@ -47,6 +47,7 @@ class Child:
             f"import sys; sys.path[:] = {sys.path!r}; "
             "from ecop.bench.work import main; main()"
         )
+        self.asked, self.ended = False, False
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by wait
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, job],
@@ -71,16 +72,22 @@ class Child:
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 4000))
         said = self.log.read().decode(errors="replace")
         self.log.close()
+        if self.asked and code < 0:  # before the training could save anything
+            code = STOPPED
         word = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Outcome(code, f"The cell's process ended with {word}.\n{said}".rstrip())
 
     def stop(self) -> None:
         """Ask it to save and end."""
+        self.asked = True
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it and all it started."""
+        if self.ended:
+            return
+        self.ended = self.process.poll() is not None
         assert self.process.stdin is not None
         self.process.stdin.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
