@@ -4,25 +4,17 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from tiny import numbers
 
 from ecop.bench import on_ray, results, run
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-CELLS = {"tasks": ["FactoredRing"], "seeds": 1, "iterations": 45}
-PARTS = ("cell", "curve", "evaluation", "exact")
-
-
-def numbers(folder):
-    found = results.read(folder)
-    assert not found.problems
-    return {k: {p: d[p] for p in PARTS} for k, d in found.cells.items()}
-
 
 def planned(folder):
     results.prepare(folder)
-    return run.make_plan("exact", folder, **CELLS).jobs
+    return run.make_plan("tiny", folder, seeds=3).jobs
 
 
 def ends(events, folder):
