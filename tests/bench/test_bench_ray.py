@@ -9,6 +9,7 @@ from tiny import numbers
 from ecop.bench import on_ray, results, run
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
+Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
@@ -31,8 +32,6 @@ def local(tmp_path_factory):
 def test_a_node_dies_and_the_results_are_those_of_the_local_run(
     local, tmp_path, monkeypatch
 ):
-    from ray.cluster_utils import Cluster
-
     folder = tmp_path / "cluster"
     jobs = planned(folder)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})

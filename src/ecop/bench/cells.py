@@ -23,10 +23,9 @@ def make_cell(group: Group, suite: Suite, kind: Kind, seed: int) -> Cell:
     """The cell of a group with a seed; `kind` is the preset of its options."""
     values = preset_of(kind, group.algorithm) if group.preset else Preset({}, {})
     algorithm = ALGORITHMS[group.algorithm](**{**values.options, **group.options})
-    train = {"iterations": None, **values.train, **group.train}
-    if train["iterations"] is None:
-        episodes = train.get("episodes", TrainConfig.episodes)
-        train["iterations"] = max(1, suite.iterations * BATCH // episodes)
+    train: dict[str, Any] = {**values.train, **group.train}
+    episodes = train.get("episodes", TrainConfig.episodes)
+    train.setdefault("iterations", max(1, suite.iterations * BATCH // episodes))
     config = TrainConfig(seeds=1, first_seed=seed, limits=group.limits, **train)
     return {
         "task": group.task,

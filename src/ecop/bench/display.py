@@ -33,7 +33,7 @@ def show_plan(plan: Plan, pace: Pace, workers: int, where: str) -> None:
         table.add_row(
             section,
             task,
-            " ".join(f"{limit:g}" for limit in limits),
+            " ".join("off" if limit is None else f"{limit:g}" for limit in limits),
             " ".join(names),
             " ".join(dict.fromkeys(str(group["episodes"]) for group in groups)),
             "missing" if task in plan.missing else str(count),

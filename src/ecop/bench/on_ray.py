@@ -8,6 +8,7 @@ Ray runs its cells again elsewhere: from their checkpoint on a shared disk, else
 
 from __future__ import annotations
 
+import importlib
 import json
 import tempfile
 import uuid
@@ -51,7 +52,7 @@ def runner(address: str | None) -> Any:
     address: of a cluster; None starts one on this machine
     """
     try:
-        import ray
+        ray = importlib.import_module("ray")
     except ImportError:
         raise UserError(
             "Ray is not installed; pip install 'ecop[ray]', or leave --on ray away."

@@ -120,26 +120,26 @@ def _document(
 
 
 def check_plan(document: dict[str, Any]) -> None:
-    """Raise KeyError or TypeError unless every group is whole."""
-    for group in document["groups"]:
-        for name in GROUP:
-            group[name]
+    """Raise ValueError unless every group is whole."""
+    if not all(set(GROUP) <= set(group) for group in document["groups"]):
+        raise ValueError
 
 
 def check_cell(document: dict[str, Any]) -> None:
     """Raise unless the arrays of a cell fit together."""
-    count = len(document["limits"])
+    cell, count = document["cell"], len(document["limits"])
     evaluation, curve = document["evaluation"], document["curve"]
     episodes, points = len(evaluation["reward"]), len(curve["iteration"])
-    shapes = [
+    sound = [
+        {"iterations", "episodes", "first_seed"} <= set(cell["train"]),
+        "task" in cell and "name" in cell["algorithm"],
         (len(document["costs"]),) == (count,),
         np.shape(evaluation["costs"]) == (episodes, count),
         np.shape(curve["reward"]) == (points,),
         np.shape(curve["costs"]) == (points, count),
         min(episodes, points) > 0,
     ]
-    document["cell"]["train"]["first_seed"], document["cell"]["algorithm"]["name"]
-    if not all(shapes):
+    if not all(sound):
         raise ValueError
 
 

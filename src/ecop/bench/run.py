@@ -7,6 +7,7 @@ that failed is recorded with its traceback and tried again the next time.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import queue
 import tempfile
@@ -175,7 +176,7 @@ def group_line(group: Group, cells: list[Cell]) -> dict[str, Any]:
         "task": group.task,
         "algorithm": group.algorithm,
         "variant": group.variant,
-        "limits": list(judged),
+        "limits": [None if math.isinf(limit) else limit for limit in judged],
         "setting": setting(cells[0]),
         "iterations": cells[0]["train"]["iterations"],
         "episodes": planned_episodes(cells[0]),
@@ -294,7 +295,10 @@ def run_local(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[Event
                 if stopping.is_set():
                     with guard:
                         for child in running.values():
-                            child.kill() if stopped.is_set() else child.stop()
+                            if stopped.is_set():
+                                child.kill()
+                            else:
+                                child.stop()
                     stopped.set()
                     stopping.clear()
                 try:
