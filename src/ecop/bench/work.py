@@ -61,12 +61,13 @@ class Child:
     def wait(self, progress: Callable[[int, int], None]) -> Outcome:
         """Pass its progress on until it ends."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                iteration, total = json.loads(line)
-            except (ValueError, TypeError):  # something else printed a line
-                continue
-            progress(iteration, total)
+        with self.process.stdout as lines:
+            for line in lines:
+                try:
+                    iteration, total = json.loads(line)
+                except (ValueError, TypeError):  # something else printed a line
+                    continue
+                progress(iteration, total)
         code = self.process.wait()
         self.kill()
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 4000))
