@@ -25,7 +25,7 @@ from ecop.api import stop_requests
 from ecop.bench import results
 from ecop.bench.cells import Cell, describe, identity, make_cell, setting
 from ecop.bench.suites import SUITES, Group, Suite
-from ecop.bench.work import DONE, FAILED, STOPPED, Child, Outcome
+from ecop.bench.work import FAILED, STOPPED, Child, Outcome
 from ecop.envs import ENVS, make, unknown
 from ecop.presets import Kind
 from ecop.runs import provenance
@@ -321,7 +321,7 @@ def settle(event: Event, folder: Path) -> str:
     assert event.outcome is not None
     job = event.job
     record = folder / "failed" / f"{job.name}.json"
-    if event.outcome.code == DONE and results.finished(folder, job.name):
+    if event.outcome.code != FAILED and results.finished(folder, job.name):
         record.unlink(missing_ok=True)
         return "done"
     if event.outcome.code == STOPPED:
