@@ -23,7 +23,11 @@ ALLOWED = {
     "evaluate": {"types", "rollout", "training"},
     "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}
     | {"training", "api"},
+    "bench": {"types", "bench", "envs", "algorithms", "training", "evaluate", "api"}
+    | {"runs", "presets", "display", "render", "exact"},
 }
+# Nobody but the command line sees the benchmark.
+ABOVE_BENCH = {"bench", "cli"}
 
 
 def imports(file):
@@ -39,6 +43,13 @@ def test_imports_point_one_way():
         files = folder.rglob("*.py") if folder.is_dir() else [ROOT / f"{part}.py"]
         for file in files:
             assert set(imports(file)) <= allowed, file
+
+
+def test_only_the_command_line_sees_the_benchmark():
+    for file in ROOT.rglob("*.py"):
+        part = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part not in ABOVE_BENCH:
+            assert "bench" not in set(imports(file)), file
 
 
 def test_types_and_registries_import_no_jax():

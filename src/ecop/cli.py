@@ -27,6 +27,8 @@ commands:
   plot        learning curves of a run
   render      animation of an episode
   exact       tabular tasks against their exact optimum
+  bench       every table and figure of the paper: ecop bench run smoke
+  report      results of the benchmark as one page: ecop report RESULTS
   check       does an environment keep the contract? ecop check gym:Pendulum-v1
 
 'ecop COMMAND --help' explains a command and all its options.
@@ -409,6 +411,20 @@ def exact_command(argv: list[str]) -> int:
     return command(argv)
 
 
+def bench_command(argv: list[str]) -> int:
+    """Commands of the benchmark."""
+    from ecop.bench.cli import command
+
+    return command(argv)
+
+
+def report_command(argv: list[str]) -> int:
+    """Show results of the benchmark."""
+    from ecop.bench.cli import report_command as report
+
+    return report(argv)
+
+
 def check_command(argv: list[str]) -> int:
     """Check an environment; code 1 if something is wrong."""
 
@@ -474,6 +490,8 @@ COMMANDS = {
     "plot": plot_command,
     "render": render_command,
     "exact": exact_command,
+    "bench": bench_command,
+    "report": report_command,
     "check": check_command,
 }
 

@@ -114,12 +114,7 @@ def create(path: Path, config: RunConfig, notes: dict[str, Any]) -> None:
     (path / "checkpoints").mkdir()
     document = {
         "format": FORMAT,
-        "ecop": ecop.__version__,
-        "commit": commit(),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("jax", "jaxlib", "numpy", "optax")},
-        },
+        **provenance(),
         "task": config.task,
         "env_options": config.env_options,
         "algorithm": {
@@ -201,6 +196,18 @@ def from_json(kind: Any, fields: dict[str, Any]) -> Any:
         for name, value in fields.items()
     }
     return kind(**values)
+
+
+def provenance() -> dict[str, Any]:
+    """What computed a result: versions and commit."""
+    return {
+        "ecop": ecop.__version__,
+        "commit": commit(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("jax", "jaxlib", "numpy", "optax")},
+        },
+    }
 
 
 def commit() -> str | None:

@@ -1,0 +1,189 @@
+"""The results folder: plain files, named by hashes, merged by copying.
+
+    plans/SUITE-HASH.json   what was asked for: groups, their cells, missing tasks
+    cells/ID.json           a finished cell: config, curve, evaluation, versions
+    failed/ID.json          a failed cell: its traceback
+    clips/ID.gif            an episode of a policy, where the task can be drawn
+    runs/ID/                the run folder (checkpoints); only needed to go on
+
+Two machines that ran different cells make one result: copy both folders into one. What
+cannot be read is reported, never a crash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ecop.runs import write_atomically
+from ecop.types import UserError
+
+FORMAT = 1  # of the files; raised when an older ecop could not read a new one
+CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")
+GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
+PARTS = ("plans", "cells", "failed", "clips", "runs")
+
+
+@dataclass
+class Results:
+    """What a results folder holds.
+
+    Attributes:
+        cells: finished cells by name
+        plans: what was asked for
+        failed: failed cells by name
+        problems: one sentence for each file that could not be used
+    """
+
+    folder: Path
+    cells: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder that holds something else."""
+    if not folder.is_dir():
+        raise UserError(f"'{folder}' is a file; results need a folder.")
+    names = {entry.name for entry in folder.iterdir()}
+    if names and not names & set(PARTS):
+        raise UserError(
+            f"'{folder}' holds other things and no results; choose another folder."
+        )
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and its parts."""
+    for part in PARTS:
+        (folder / part).mkdir(parents=True, exist_ok=True)
+
+
+def read(folder: Path) -> Results:
+    """All that can be read of a results folder."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder '{folder}'.")
+    if not any((folder / part).is_dir() for part in PARTS):
+        raise UserError(
+            f"'{folder}' holds no results: it has none of the folders "
+            f"{', '.join(PARTS)}. Make some by 'ecop bench run SUITE --out {folder}'."
+        )
+    found = Results(folder)
+    wanted = {
+        "plans": ("suite", "groups"),
+        "cells": CELL,
+        "failed": ("id", "cell", "error"),
+    }
+    for part, fields in wanted.items():
+        for file in sorted((folder / part).glob("*.json")):
+            document = _document(file, fields, found.problems)
+            if document is None:
+                continue
+            if part == "plans":
+                found.plans.append(document)
+            elif part == "cells":
+                found.cells[document["id"]] = document
+            else:
+                found.failed[document["id"]] = document
+    for name in found.cells:
+        found.failed.pop(name, None)
+    return found
+
+
+def _document(
+    file: Path, fields: tuple[str, ...], problems: list[str]
+) -> dict[str, Any] | None:
+    where = f"{file.parent.name}/{file.name}"
+    try:
+        document = json.loads(file.read_text())
+        if document["format"] > FORMAT:
+            problems.append(f"{where} was written by a newer ecop and was left out.")
+            return None
+        missing = [name for name in fields if name not in document]
+        if missing:
+            problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
+            return None
+        CHECKS[file.parent.name](document)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        problems.append(f"{where} is damaged or cut short and was left out.")
+        return None
+    return document
+
+
+def check_plan(document: dict[str, Any]) -> None:
+    """Raise ValueError unless every group is whole."""
+    if not all(set(GROUP) <= set(group) for group in document["groups"]):
+        raise ValueError
+
+
+def check_cell(document: dict[str, Any]) -> None:
+    """Raise unless the arrays of a cell fit together."""
+    cell, count = document["cell"], len(document["limits"])
+    evaluation, curve = document["evaluation"], document["curve"]
+    episodes, points = len(evaluation["reward"]), len(curve["iteration"])
+    sound = [
+        {"iterations", "episodes", "first_seed"} <= set(cell["train"]),
+        "task" in cell and "name" in cell["algorithm"],
+        (len(document["costs"]),) == (count,),
+        np.shape(evaluation["costs"]) == (episodes, count),
+        np.shape(curve["reward"]) == (points,),
+        np.shape(curve["costs"]) == (points, count),
+        min(episodes, points) > 0,
+    ]
+    if not all(sound):
+        raise ValueError
+
+
+CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}
+
+
+def read_cell(folder: Path, name: str) -> dict[str, Any]:
+    """One finished cell."""
+    problems: list[str] = []
+    document = _document(folder / "cells" / f"{name}.json", CELL, problems)
+    if document is None:
+        raise UserError(f"In '{folder}': {problems[0]}")
+    return document
+
+
+def finished(folder: Path, name: str) -> bool:
+    """Whether a cell has a result that can be read."""
+    file = folder / "cells" / f"{name}.json"
+    return file.exists() and _document(file, CELL, []) is not None
+
+
+def write(folder: Path, part: str, name: str, document: dict[str, Any]) -> None:
+    """Write a file of the folder in one step."""
+    (folder / part).mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"format": FORMAT, **document}, allow_nan=False)
+    write_atomically(folder / part / f"{name}.json", text + "\n")
+
+
+def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Keep what was asked for; the same question is kept once."""
+    text = json.dumps(plan, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    write(folder, "plans", f"{plan['suite']}-{digest}", plan)
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Be the only process that works on a cell; wait until no other does."""
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    with (folder / "runs" / f"{name}.lock").open("w") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.2)
+        yield

@@ -1,0 +1,143 @@
+"""Statistics on reward and constraints, with intervals, each formula once.
+
+The independent samples are the runs (seeds), never the episodes of one run. Strata are
+one array [S] of per-run values for each task; the stratified bootstrap draws runs anew
+within each task, so that every draw has all tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ecop.evaluate import interval
+
+LEVEL = 0.95
+Z = 1.959963984540054  # the normal quantile of LEVEL, both sides
+DRAWS = 2000  # of the bootstrap
+WINDOW = 10  # iterations in a row within the limits that count as feasible
+
+Strata = Sequence[np.ndarray]
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_normal(x: np.ndarray) -> Estimate:
+    """Mean of x [S] with the normal interval, as in the paper; NaN ends for S = 1."""
+    mean, half = interval(np.asarray(x, float)[:, None])
+    return Estimate(mean, mean - half, mean + half)
+
+
+def iqm(x: np.ndarray) -> np.ndarray:
+    """Interquartile mean over the last axis: of the middle half, cut exactly.
+
+    A value that a cut divides counts with the part of it that lies inside.
+    """
+    x = np.sort(np.asarray(x, float), axis=-1)
+    edges = np.linspace(0.0, 1.0, x.shape[-1] + 1)
+    inside = np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25)
+    return 2.0 * (x @ np.maximum(inside, 0.0))
+
+
+def bootstrap(
+    samples: Strata,
+    statistic: Callable[[Strata], np.ndarray],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Estimate:
+    """A statistic of the strata with its stratified percentile bootstrap interval.
+
+    statistic: strata of shapes [..., S] -> [...]
+    """
+    samples = [np.asarray(x, float) for x in samples]
+    chance = np.random.default_rng(seed)
+    drawn = [x[chance.integers(0, len(x), (draws, len(x)))] for x in samples]
+    tail = (1.0 - LEVEL) / 2.0
+    low, high = np.quantile(statistic(drawn), (tail, 1.0 - tail))
+    return Estimate(float(statistic(samples)), float(low), float(high))
+
+
+def iqm_bootstrap(samples: Strata, *, draws: int = DRAWS) -> Estimate:
+    """IQM over the runs of all strata with a stratified bootstrap interval."""
+    return bootstrap(samples, lambda x: iqm(np.concatenate(x, axis=-1)), draws=draws)
+
+
+def better(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """P(X > Y) + P(X = Y) / 2 of samples [..., S] (Mann and Whitney's U)."""
+    x, y = x[..., :, None], y[..., None, :]
+    return np.mean((x > y) + 0.5 * (x == y), axis=(-2, -1))
+
+
+def probability_of_improvement(
+    ours: Strata, theirs: Strata, *, draws: int = DRAWS
+) -> Estimate:
+    """Mean over tasks of the probability that a run of ours beats one of theirs."""
+    count = len(ours)
+
+    def statistic(samples: Strata) -> np.ndarray:
+        pairs = zip(samples[:count], samples[count:], strict=True)
+        return np.mean([better(x, y) for x, y in pairs], axis=0)
+
+    return bootstrap([*ours, *theirs], statistic, draws=draws)
+
+
+def proportion(successes: int, count: int) -> Estimate:
+    """Share of successes with Wilson's interval, which is sound at 0 and at `count`."""
+    if count < 1:
+        return Estimate(math.nan, 0.0, 1.0)
+    share = successes / count
+    scale = 1.0 + Z**2 / count
+    centre = (share + Z**2 / (2 * count)) / scale
+    half = Z * math.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2)) / scale
+    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def violation(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Cost minus limit [..., C]; minus infinity where the limit is switched off."""
+    return np.asarray(costs, float) - np.asarray(limits, float)
+
+
+def feasible(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Whether costs [..., C] are within all limits."""
+    return np.all(violation(costs, limits) <= 0.0, axis=-1)
+
+
+def strong_violation(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Mean positive part of the violation over iterations: costs [K, C] -> [C]."""
+    return np.maximum(violation(costs, limits), 0.0).mean(axis=0)
+
+
+def share_above(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Share of the iterations above each limit: costs [K, C] -> [C]."""
+    return (violation(costs, limits) > 0.0).mean(axis=0)
+
+
+def time_to_feasible(
+    costs: np.ndarray, limits: np.ndarray, *, window: int = WINDOW
+) -> int | None:
+    """First iteration (from 1) of the first `window` in a row within all limits.
+
+    None if there is no such stretch in costs [K, C].
+    """
+    streak = 0
+    window = min(window, len(costs))
+    for k, good in enumerate(feasible(costs, limits), start=1):
+        streak = streak + 1 if good else 0
+        if streak == window:
+            return k - window + 1
+    return None
+
+
+def quantiles(x: np.ndarray, levels: Sequence[float]) -> list[float]:
+    """Quantiles of all values of x."""
+    return [float(q) for q in np.quantile(np.asarray(x, float), levels)]

@@ -1,0 +1,242 @@
+"""What the benchmark runs, as data: which algorithms on which tasks with which limits.
+
+A suite is a list of groups; a group is one algorithm on one task with one setting, and
+becomes one cell per seed (`cells.py`). Two suites that ask for the same cell share it:
+the curves of Fig. 2 are those of Table 1's runs.
+
+The paper's protocol is K = 500 iterations and 5 independent runs. The presets collect
+10, 20 or 40 episodes per iteration, so the budget is counted in episodes: an algorithm
+gets `iterations` x 20 of them, however many it takes at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+BATCH = 20  # episodes that count as one iteration in the budget
+
+Limits = tuple[float, ...]
+
+# Table 1's column "Task": the limits of the eight tasks.
+LIMITS: dict[str, Limits] = {
+    "Humanoid": (20.0,),
+    "PointCircle": (10.0,),
+    "AntCircle": (10.0,),
+    "PointReach": (25.0,),
+    "AntReach": (25.0,),
+    "Grid": (75.0,),
+    "Bottleneck": (50.0,),
+    "Navigation": (10.0, 25.0),
+}
+# The columns of Table 1, in its order; then those of Table 3 alone; then the
+# unconstrained reference, which sees no cost and cannot win.
+TABLE1 = ("ecop", "focops", "ppo_lag", "pcpo", "p3o", "cpo", "appo", "ipo")
+TABLE3 = ("pdo", "cppo_pid", "trpo_lag")
+REFERENCE = "ppo"
+EVERYONE = (*TABLE1, *TABLE3, REFERENCE)
+
+# The paper does not say by what factor p its adaptive beta grows.
+BETA_GROWTH = 1.05
+
+
+@dataclass(frozen=True)
+class Group:
+    """One algorithm on one task with one setting.
+
+    Attributes:
+        section: the part of the report it belongs to
+        task: name of the task
+        algorithm: name of the algorithm
+        limits: what the algorithm is given; inf switches a constraint off
+        variant: what sets this group apart from others of the same algorithm
+        judged: the limits to judge it by, where they are not those it is given
+        options: fields of the algorithm, over those of the preset
+        train: fields of TrainConfig, over those of the preset
+        preset: whether the preset of the suite applies at all
+    """
+
+    section: str
+    task: str
+    algorithm: str
+    limits: Limits
+    variant: str = ""
+    judged: Limits | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+    preset: bool = True
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Groups, and how long and how often each is run."""
+
+    title: str
+    groups: tuple[Group, ...]
+    seeds: int = 5
+    iterations: int = 500
+    evaluation_episodes: int = 100
+
+
+def table1() -> Suite:
+    """Table 1: all algorithms on all tasks."""
+    return Suite(
+        "Table 1: reward and cost of all algorithms on all tasks",
+        tuple(
+            Group("table1", task, algorithm, limits)
+            for task, limits in LIMITS.items()
+            for algorithm in EVERYONE
+        ),
+    )
+
+
+def curves() -> Suite:
+    """Fig. 2: learning curves; the cells are Table 1's."""
+    tasks = ("Humanoid", "AntCircle", "PointReach", "Bottleneck")
+    return Suite(
+        "Fig. 2: learning curves",
+        tuple(
+            Group("curves", task, algorithm, LIMITS[task])
+            for task in tasks
+            for algorithm in TABLE1
+        ),
+    )
+
+
+def navigation() -> Suite:
+    """Fig. 3: e-COP on Navigation with both constraints, and with either alone."""
+    hazards, pillars = both = LIMITS["Navigation"]
+    given = {
+        "both constraints": both,
+        "C1 only": (hazards, math.inf),
+        "C2 only": (math.inf, pillars),
+    }
+    return Suite(
+        "Fig. 3: Navigation with both constraints, C1 only, C2 only",
+        tuple(
+            Group("navigation", "Navigation", "ecop", limits, variant, judged=both)
+            for variant, limits in given.items()
+        ),
+    )
+
+
+def limits() -> Suite:
+    """Fig. 4: two limits per task.
+
+    The paper's limits are in its pictures only. These are Table 1's and half of it: at
+    twice the limit the constraint might not be active.
+    """
+    return Suite(
+        "Fig. 4: two limits per task",
+        tuple(
+            Group("limits", task, algorithm, (limit,), f"limit {limit:g}")
+            for task in ("AntCircle", "PointReach")
+            for limit in (LIMITS[task][0] / 2, LIMITS[task][0])
+            for algorithm in TABLE1
+        ),
+    )
+
+
+def beta() -> Suite:
+    """Table 2: e-COP with beta 5 and 10, fixed and adaptive, beside P3O; limit 20."""
+    groups = []
+    for task in ("PointCircle", "AntReach"):
+        for value in (5.0, 10.0):
+            for word, growth in (("fixed", 1.0), ("adaptive", BETA_GROWTH)):
+                options = {"beta": value, "beta_growth": growth}
+                variant = f"beta = {value:g}, {word}"
+                groups.append(
+                    Group("beta", task, "ecop", (20.0,), variant, options=options)
+                )
+        groups.append(Group("beta", task, "p3o", (20.0,)))
+    return Suite("Table 2: sensitivity of e-COP to beta", tuple(groups))
+
+
+def robustness() -> Suite:
+    """Fig. 5: other limits with options that were tuned at 20 and 10."""
+    given = {"Humanoid": (10.0, 50.0), "PointCircle": (3.0, 15.0)}
+    return Suite(
+        "Fig. 5: other limits with unchanged options",
+        tuple(
+            Group("robustness", task, algorithm, (limit,), f"limit {limit:g}")
+            for task, values in given.items()
+            for limit in values
+            for algorithm in TABLE1
+        ),
+    )
+
+
+def exact() -> Suite:
+    """e-COP on tabular tasks with known optimum, set as in `ecop exact report`."""
+    from ecop.exact.compare import PRESETS
+    from ecop.exact.problems import PROBLEMS
+
+    groups = []
+    for name, problem in PROBLEMS.items():
+        for kind, trainer in PRESETS.items():
+            train = vars(trainer.config).copy()
+            for setting in ("seeds", "first_seed", "limits"):
+                del train[setting]
+            groups.append(
+                Group(
+                    "exact",
+                    name,
+                    "ecop",
+                    tuple(problem().limits),
+                    kind,
+                    options=vars(trainer.algorithm).copy(),
+                    train=train,
+                    preset=False,
+                )
+            )
+    return Suite("Exact: e-COP against the optimum of tabular tasks", tuple(groups))
+
+
+def smoke() -> Suite:
+    """A little of everything, to see within minutes that all parts work."""
+    some = {
+        "table1": ("PointCircle", "PointReach", "Humanoid"),
+        "navigation": ("Navigation",),
+        "limits": ("PointReach",),
+        "beta": ("PointCircle",),
+        "robustness": ("PointCircle",),
+        "exact": ("FactoredRing",),
+    }
+    few = {
+        "table1": ("ecop", "ppo_lag", "cpo", "ppo"),
+        "beta": ("ecop", "p3o"),
+    }
+    groups = []
+    for section, tasks in some.items():
+        for group in SUITES[section]().groups:
+            wanted = few.get(section, ("ecop",))
+            if group.task not in tasks or group.algorithm not in wanted:
+                continue
+            if section == "exact":
+                if group.variant != "table":
+                    continue
+                train = group.train | {"iterations": 100}
+                group = dataclasses.replace(group, train=train)
+            groups.append(group)
+    return Suite(
+        "Smoke: a little of everything",
+        tuple(groups),
+        seeds=2,
+        iterations=40,
+        evaluation_episodes=20,
+    )
+
+
+SUITES: dict[str, Callable[[], Suite]] = {
+    "table1": table1,
+    "curves": curves,
+    "navigation": navigation,
+    "limits": limits,
+    "beta": beta,
+    "robustness": robustness,
+    "exact": exact,
+    "smoke": smoke,
+}

@@ -1,0 +1,281 @@
+"""The process that runs one cell, and how it is started.
+
+A cell runs in a process of its own with one thread for the numbers, so that its bits
+depend neither on how many run beside it nor on who started it: the local pool, Ray or
+`ecop bench repeat`. The process ends, with all it started, when its parent is gone:
+its standard input is a pipe that nobody writes to. Progress leaves it as JSON lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DONE, FAILED, STOPPED = 0, 1, 130  # exit codes
+POINTS = 1000  # of a curve that are kept
+SINGLE = "--xla_cpu_multi_thread_eigen=false"
+
+
+class Outcome(NamedTuple):
+    """How a cell's process ended."""
+
+    code: int
+    error: str = ""  # what it said last, if it did not end by itself
+
+
+# In the parent
+
+
+class Child:
+    """A process that runs a cell."""
+
+    def __init__(self, cell: dict[str, Any], folder: Path, *, clip: bool) -> None:
+        job = json.dumps({"cell": cell, "folder": str(folder), "clip": clip})
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "from ecop.bench.work import main; main()"
+        )
+        self.asked, self.ended = False, False
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by wait
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, job],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            start_new_session=True,
+            env=environment(),
+        )
+
+    def wait(self, progress: Callable[[int, int], None]) -> Outcome:
+        """Pass its progress on until it ends."""
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                try:
+                    iteration, total = json.loads(line)
+                except (ValueError, TypeError):  # something else printed a line
+                    continue
+                progress(iteration, total)
+        code = self.process.wait()
+        self.kill()
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 4000))
+        said = self.log.read().decode(errors="replace")
+        self.log.close()
+        if self.asked and code < 0:  # before the training could save anything
+            code = STOPPED
+        word = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return Outcome(code, f"The cell's process ended with {word}.\n{said}".rstrip())
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+        self.asked = True
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all it started."""
+        if self.ended:
+            return
+        self.ended = self.process.poll() is not None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a cell's process: one thread for the numbers."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {SINGLE}".strip()
+    one = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {**os.environ, **one, "XLA_FLAGS": flags}
+
+
+# In the process of the cell
+
+
+def main() -> None:
+    """Run the cell given as JSON on the command line."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    from ecop.api import Quiet, Stopped
+    from ecop.bench import results
+    from ecop.bench.cells import describe, identity
+
+    class Lines(Quiet):
+        """Progress as JSON lines."""
+
+        last = 0.0
+
+        def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+            now = time.monotonic()
+            if now - self.last > 0.5:
+                self.last = now
+                print(json.dumps([lines[0]["iteration"], total]), flush=True)
+
+    job = json.loads(sys.argv[1])
+    cell, folder = job["cell"], Path(job["folder"])
+    name = identity(cell)
+    try:
+        with results.locked(folder, name):
+            if not results.finished(folder, name):
+                run_cell(cell, folder, clip=job["clip"], watch=Lines())
+    except Stopped:
+        sys.exit(STOPPED)
+    except Exception as error:
+        from ecop.runs import provenance
+
+        record = {
+            "id": name,
+            "cell": cell,
+            "error": f"{describe(cell)}: {error or type(error).__name__}",
+            "traceback": traceback.format_exc(),
+            **provenance(),
+        }
+        results.write(folder, "failed", name, record)
+        sys.exit(FAILED)
+
+
+def end_with_parent() -> None:
+    """Kill this process group when the other end of standard input is closed."""
+    while os.read(0, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> None:
+    """Train, or go on with it, evaluate, and write the result."""
+    from ecop.bench import results
+    from ecop.bench.cells import identity
+    from ecop.runs import provenance
+
+    name = identity(cell)
+    run = trained(cell, folder / "runs" / name, watch)
+    start = time.perf_counter()
+    evaluation = run.evaluate(cell["evaluation_episodes"])
+    document = {
+        "id": name,
+        "cell": cell,
+        "costs": list(run.learner.spec.cost_names),
+        "limits": run.metrics[-1]["limits"],
+        "horizon": run.learner.spec.horizon,
+        "env_steps": run.metrics[-1]["env_steps"],
+        "curve": curve(run.metrics),
+        "evaluation": {
+            "reward": rounded(evaluation.reward[0]),
+            "costs": rounded(evaluation.costs[0]),
+            "failed": float(evaluation.failed.mean()),
+        },
+        "exact": exact(run),
+        "clip": film_clip(run, folder / "clips" / f"{name}.gif") if clip else None,
+        **provenance(),
+    }
+    spent = run.metrics[-1]["seconds"] + time.perf_counter() - start
+    times = {"seconds": round(spent, 2), "start_up": run.metrics[0]["seconds"]}
+    results.write(folder, "cells", name, document | times)
+    (folder / "failed" / f"{name}.json").unlink(missing_ok=True)
+
+
+def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
+    """The finished run of a cell, from its newest checkpoint or from the start."""
+    from ecop import api
+    from ecop.bench.cells import run_config
+    from ecop.types import UserError
+
+    if (path / "config.json").exists():
+        try:
+            return api.resume(path, watch=watch)
+        except UserError:  # no checkpoint that is whole, or a config cut short
+            pass
+    shutil.rmtree(path, ignore_errors=True)
+    config = run_config(cell)
+    fields = {name: getattr(config.train, name) for name in cell["train"]}
+    return api.train(
+        config.task,
+        config.algorithm,
+        env_options=config.env_options,
+        out=path,
+        watch=watch,
+        **fields,
+    )
+
+
+def curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    """Metrics of one seed by iteration, means over blocks if there are very many."""
+    import numpy as np
+
+    blocks = np.array_split(np.arange(len(metrics)), min(POINTS, len(metrics)))
+
+    def means(field: str) -> Any:
+        values = np.array([line[field] for line in metrics], float)
+        return rounded(np.stack([values[block].mean(axis=0) for block in blocks]))
+
+    return {
+        "iteration": [metrics[block[-1]]["iteration"] for block in blocks],
+        **{name: means(name) for name in ("reward", "costs", "multipliers", "failed")},
+    }
+
+
+def rounded(x: Any) -> Any:
+    """An array as nested lists of numbers with 7 digits, which float32 has."""
+    import numpy as np
+
+    flat = [float(f"{value:.7g}") for value in np.ravel(np.asarray(x, float))]
+    return np.reshape(flat, np.shape(x)).tolist()
+
+
+def exact(run: Any) -> dict[str, Any] | None:
+    """A tabular task's optimum, and what the policy reaches without sampling."""
+    from ecop.exact.learned import evaluate_learned
+    from ecop.exact.lp import solve
+    from ecop.exact.task import TabularEnv
+
+    env = run.learner.env
+    if not isinstance(env, TabularEnv):
+        return None
+    optimum = solve(env.cmdp.with_limits(*run.learner.spec.limits))
+    ((value, costs),) = evaluate_learned(run.learner, run.states)
+    return {
+        "optimum": optimum.value,
+        "optimal_costs": optimum.costs.tolist(),
+        "value": float(value),
+        "costs": [float(cost) for cost in costs],
+    }
+
+
+def film_clip(run: Any, file: Path) -> str:
+    """Draw one episode; return why not, or nothing."""
+    import numpy as np
+
+    from ecop.evaluate import film
+    from ecop.render import animate
+    from ecop.types import HostEnv, UserError
+
+    if isinstance(run.learner.env, HostEnv):
+        return "This task's simulator has no picture of ours."
+    try:
+        episodes, states = film(run.learner, run.states[0])
+        scene = run.learner.env.scene(states)
+    except UserError as error:
+        return str(error)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{os.getpid()}-{file.name}")
+    animate(
+        scene,
+        np.asarray(episodes.reward[0, 0]),
+        np.asarray(episodes.costs[0, 0]),
+        title=run.config.task,
+        file=fresh,
+    )
+    fresh.replace(file)
+    return ""

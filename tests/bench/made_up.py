@@ -1,0 +1,67 @@
+"""A results folder without any training: plans of real suites, made-up numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ecop.bench import results
+from ecop.bench.run import make_plan
+from ecop.runs import provenance
+
+
+def make_results(folder: Path, *, suites: tuple[str, ...] = ("table1",)) -> None:
+    """Write all cells that this machine could run, as if they were finished."""
+    results.prepare(folder)
+    made = provenance()
+    for suite in suites:
+        plan = make_plan(suite, folder, seeds=3)
+        results.write_plan(folder, plan.document)
+        for job in plan.jobs:
+            document = make_up(job.name, job.cell) | made
+            results.write(folder, "cells", job.name, document)
+            if job.clip and job.cell["task"] in ("PointCircle", "Navigation"):
+                frames = [Image.new("RGB", (64, 48), c) for c in ("white", "black")]
+                file = folder / "clips" / f"{job.name}.gif"
+                frames[0].save(file, save_all=True, append_images=frames[1:])
+
+
+def make_up(name: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """The result of a cell, with numbers drawn from its name."""
+    chance = np.random.default_rng(int(name, 16))
+    limits = [None if d is None else float(d) for d in cell["train"]["limits"]]
+    level = np.array([25.0 if d is None else d for d in limits])
+    count = 40
+    rise = 1 - np.exp(-np.arange(count) / 10)
+    reward = 100 * rise + chance.normal(0, 4, count)
+    costs = level * (0.6 + rise[:, None] * 0.4) + chance.normal(
+        0, 2, (count, len(level))
+    )
+    step = cell["train"]["iterations"] // count
+    return {
+        "id": name,
+        "cell": cell,
+        "costs": [f"cost {i + 1}" for i in range(len(limits))],
+        "limits": limits,
+        "horizon": 200,
+        "env_steps": 1,
+        "curve": {
+            "iteration": [step * (k + 1) for k in range(count)],
+            "reward": reward.tolist(),
+            "costs": np.maximum(costs, 0).tolist(),
+            "multipliers": (0 * costs).tolist(),
+            "failed": [0.0] * count,
+        },
+        "evaluation": {
+            "reward": chance.normal(100, 5, 10).tolist(),
+            "costs": chance.normal(level * 0.97, 1, (10, len(level))).tolist(),
+            "failed": 0.0,
+        },
+        "exact": None,
+        "clip": None,
+        "seconds": 10.0,
+        "start_up": 3.0,
+    }

@@ -1,0 +1,203 @@
+"""Suites run for real: workers, kills, failures and merges give the same bits."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+from tiny import numbers
+
+import ecop
+from ecop import cli
+from ecop.bench import results, run, work
+from ecop.bench.cells import identity
+from ecop.types import UserError
+
+RUN = ["bench", "run", "tiny"]
+
+
+def bench(folder, *more):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*RUN, "--out", str(folder), *more])
+    return stop.value.code
+
+
+def start(folder, log, *more):
+    """The same in a process of its own."""
+    command = [sys.executable, tiny.__file__, *RUN, "--out", str(folder), *more]
+    with log.open("w") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output)
+
+
+def processes(folder):
+    """Processes of cells that work in this folder."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                text = file.read().decode(errors="replace")
+        except (OSError, ValueError):
+            continue
+        if entry.isdigit() and "ecop.bench.work" in text and str(folder) in text:
+            found.append(int(entry))
+    return found
+
+
+def wait_until(condition, seconds=300):
+    for _ in range(50 * seconds):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All cells, run by one worker."""
+    folder = tmp_path_factory.mktemp("bench") / "whole"
+    assert bench(folder, "--workers", "1") == 0
+    return folder
+
+
+def test_files_and_plan(whole, capsys):
+    found = results.read(whole)
+    assert len(found.cells) == 2
+    for name, document in found.cells.items():
+        assert identity(document["cell"]) == name
+        assert document["versions"]["jax"]
+        assert len(document["curve"]["reward"]) == 600
+        assert document["exact"]["optimum"] == pytest.approx(2.0)
+        assert 0 < document["start_up"] <= document["seconds"]
+    assert bench(whole) == 0
+    text = capsys.readouterr().out
+    assert "2 cells, 2 finished, 0 to run" in text
+
+
+def test_the_estimate_says_where_it_comes_from(whole, tmp_path, capsys):
+    assert bench(tmp_path / "new", "--dry-run") == 0
+    assert "rough table" in capsys.readouterr().out
+    assert not (tmp_path / "new").exists()
+    assert bench(whole, "--first-seed", "7", "--dry-run") == 0
+    assert "2 finished cells in this folder" in capsys.readouterr().out
+
+
+def test_a_cell_has_the_numbers_of_ecop_train(whole):
+    found = results.read(whole)
+    name, document = next(iter(found.cells.items()))
+    again = ecop.load(whole / "runs" / name)
+    config = again.config
+    fields = {k: getattr(config.train, k) for k in document["cell"]["train"]}
+    direct = ecop.train(config.task, config.algorithm, **fields)
+    assert work.curve(direct.metrics) == document["curve"]
+
+
+def test_killed_and_gone_on_in_two_workers(whole, tmp_path):
+    folder = tmp_path / "killed"
+    parent = start(folder, tmp_path / "log", "--workers", "2")
+    wait_until(lambda: list(folder.glob("runs/*/checkpoints/00000020")))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    wait_until(lambda: not processes(folder), 60)
+    assert len(results.read(folder).cells) < 2
+    assert bench(folder, "--workers", "2") == 0
+    assert numbers(folder) == numbers(whole)
+
+
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path):
+    folder, log = tmp_path / "stopped", tmp_path / "log"
+    parent = start(folder, log, "--workers", "1", "--iterations", "100000")
+    wait_until(lambda: list(folder.glob("runs/*/metrics.jsonl")))
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(timeout=300) == 130
+    text = log.read_text()
+    assert "stopped and saved" in text
+    assert f"--out {folder}" in text
+    assert list(folder.glob("runs/*/checkpoints/*/manifest.json"))
+    assert not processes(folder)
+
+
+def test_a_failure_is_recorded_and_the_rest_goes_on(whole, tmp_path):
+    folder = tmp_path / "failing"
+    results.prepare(folder)
+    good = next(iter(results.read(whole).cells.values()))["cell"]
+    bad = good | {"task": "Atlantis"}
+    jobs = [run.Job(identity(cell), cell, clip=False) for cell in (bad, good)]
+    ends = [e for e in run.run_local(jobs, folder, 1) if e.kind == "end"]
+    assert [run.settle(event, folder) for event in ends] == ["failed", "done"]
+    found = results.read(folder)
+    record = found.failed[jobs[0].name]
+    assert "Atlantis" in record["error"]
+    assert "Traceback" in record["traceback"]
+    assert list(found.cells) == [jobs[1].name]
+    # A process that dies without a word is recorded by its parent.
+    event = run.Event("end", jobs[0], 1.0, work.Outcome(-9, "killed"))
+    assert run.settle(event, folder) == "failed"
+    assert "suddenly" in results.read(folder).failed[jobs[0].name]["error"]
+
+
+def test_a_half_written_cell_is_run_again(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "damaged")
+    file = next((folder / "cells").glob("*.json"))
+    file.write_text(file.read_text()[:500])
+    plan = run.make_plan("tiny", folder)
+    assert [job.name for job in plan.jobs] == [file.stem]
+    (folder / "runs" / file.stem / "config.json").write_text("{")  # and its run folder
+    assert bench(folder) == 0
+    assert numbers(folder) == numbers(whole)
+
+
+def test_folders_merge_by_copying(whole, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    shutil.copytree(whole, one)
+    shutil.copytree(whole, two)
+    names = sorted(results.read(whole).cells)
+    for name in names[:1]:
+        (one / "cells" / f"{name}.json").unlink()
+    for name in names[1:]:
+        (two / "cells" / f"{name}.json").unlink()
+    shutil.copytree(one, two, dirs_exist_ok=True)
+    assert numbers(two) == numbers(whole)
+
+
+def test_repeat(whole, capsys):
+    file = sorted((whole / "cells").glob("*.json"))[0]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", "repeat", str(file)])
+    assert stop.value.code == 0
+    assert "Identical" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["walk"],
+        ["run", "tabel1"],
+        ["run", "beta", "--tasks", "Navigation"],
+        ["run", "beta", "--workers", "0"],
+        ["run", "beta", "--address", "auto"],
+        ["run", "beta", "--preset", "best"],
+        ["run", "beta", "--out", "{foreign}"],
+        ["repeat", "nowhere.json"],
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(args, capsys, tmp_path):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "holiday.jpg").touch()
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["bench", *(a.format(foreign=tmp_path / "foreign") for a in args)])
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.err + captured.out
+    assert "Traceback" not in captured.err
+
+
+def test_ray_is_asked_for_and_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    from ecop.bench.on_ray import runner
+
+    with pytest.raises(UserError, match="not installed"):
+        runner(None)

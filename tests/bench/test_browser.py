@@ -1,0 +1,132 @@
+"""The report in a real browser: drawn, usable, silent, and nothing fetched."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import chromium
+import pytest
+from made_up import make_results
+
+from ecop.bench import report
+
+pytestmark = pytest.mark.skipif(
+    chromium.PATH is None, reason="needs Debian's package chromium"
+)
+CURVES = "document.querySelectorAll('#curves path.curve').length"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    profile = tempfile.mkdtemp()
+    browser = chromium.Browser(Path(profile))
+    yield browser
+    browser.close()
+    shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made-up")
+    make_results(folder / "results", suites=("table1", "navigation"))
+    return report.write(folder / "results", folder / "report.html", "html")[0]
+
+
+def choose(browser, name, value):
+    browser.run(
+        f"{{const s = document.getElementById('{name}'); s.value = '{value}';"
+        "s.dispatchEvent(new Event('change'))}"
+    )
+
+
+def assert_silent(browser, file):
+    assert browser.messages == []
+    away = [url for url in browser.requests if not url.startswith("data:")]
+    assert away == [file.resolve().as_uri()]
+
+
+def test_charts_and_controls(browser, file):
+    browser.open(file)
+    assert browser.run("document.getElementById('section').value") == "table1"
+    first = browser.run("document.getElementById('task').value")
+    assert browser.run(CURVES) == 2 * 12  # reward and cost of 12 algorithms
+    assert browser.run("document.querySelectorAll('#curves .limit').length") == 1
+    assert browser.run("document.querySelectorAll('#scatter path.mark').length") > 12
+    assert browser.run("document.querySelectorAll('#violations svg').length") == 2
+    choose(browser, "task", "Navigation")
+    assert first != "Navigation"
+    assert browser.run(CURVES) == 3 * 12
+    choose(browser, "mode", "runs")
+    assert browser.run(CURVES) == 3 * 12 * 3
+    browser.run("document.querySelector('#seeds input').click()")
+    assert browser.run(CURVES) == 3 * 12 * 2
+    browser.run("document.querySelector('#arms input').click()")
+    assert browser.run(CURVES) == 3 * 11 * 2
+    browser.run("document.getElementById('none').click()")
+    assert browser.run(CURVES) == 0
+    assert "Nothing is chosen" in browser.run("document.body.innerText")
+    browser.run("document.getElementById('all').click()")
+    choose(browser, "section", "navigation")
+    assert browser.run("document.querySelectorAll('#arms input').length") == 3
+    finite = "[...document.querySelectorAll('svg *')].every(e => " + (
+        "[...e.attributes].every(a => !/NaN|Infinity|undefined/.test(a.value)))"
+    )
+    assert browser.run(finite)
+    assert_silent(browser, file)
+
+
+def test_values_can_be_read_by_mouse_and_keyboard(browser, file):
+    browser.open(file)
+    browser.run("document.querySelector('#curves svg').focus()")
+    browser.key("ArrowLeft")
+    tip = "document.querySelector('#curves .tip').innerText"
+    assert "e-COP" in browser.run(tip)
+    before = browser.run(tip)
+    browser.key("ArrowLeft")
+    assert browser.run(tip) != before
+    browser.key("Escape")
+    hidden = "document.querySelector('#curves .tip').hidden"
+    assert browser.run(hidden)
+    browser.run("document.getElementById('curves').scrollIntoView({block: 'center'})")
+    box = "document.querySelector('#curves svg').getBoundingClientRect()"
+    x, y = browser.run(f"[{box}.left + {box}.width / 2, {box}.top + {box}.height / 2]")
+    browser.move(x, y)
+    assert not browser.run(hidden)
+    # Every control has a name, and can be reached by the tab key.
+    unnamed = (
+        "[...document.querySelectorAll('select, input, button')].filter(e => "
+        "!(e.labels && e.labels.length) && !e.textContent.trim()).length"
+    )
+    assert browser.run(unnamed) == 0
+    silent = "[...document.querySelectorAll('svg[role=img]')].filter(e => "
+    assert browser.run(silent + "!e.getAttribute('aria-label')).length") == 0
+    assert_silent(browser, file)
+
+
+def test_light_dark_and_phone(browser, file, tmp_path):
+    back = "getComputedStyle(document.body).backgroundColor"
+    for dark, colour in ((False, "rgb(255, 255, 255)"), (True, "rgb(18, 24, 29)")):
+        browser.open(file, dark=dark)
+        assert browser.run(back) == colour
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run(back) == "rgb(255, 255, 255)"
+    browser.open(file, width=360)
+    assert browser.run("document.documentElement.scrollWidth") == 360
+    assert browser.run(CURVES) == 2 * 12
+    browser.picture(tmp_path / "phone.png")
+    assert (tmp_path / "phone.png").stat().st_size > 10_000
+    assert_silent(browser, file)
+
+
+def test_markup_in_names_does_not_run(browser, tmp_path):
+    make_results(tmp_path / "results", suites=("navigation",))
+    evil = "</script><img src=x onerror=console.error(1)>"
+    for part in ("plans", "cells"):
+        for path in (tmp_path / "results" / part).glob("*.json"):
+            path.write_text(path.read_text().replace("C1 only", evil))
+            path.write_text(path.read_text().replace("cost 1", evil))
+    file, _ = report.write(tmp_path / "results", tmp_path / "report.html", "html")
+    browser.open(file)
+    assert "onerror" in browser.run("document.getElementById('arms').innerText")
+    assert browser.run(CURVES) == 3 * 3
+    assert_silent(browser, file)

@@ -1,0 +1,111 @@
+"""The suites as data, the paper's numbers, and the rule that marks the best."""
+
+import json
+
+import pytest
+
+from ecop.algorithms import ALGORITHMS
+from ecop.bench import paper, suites, tables
+from ecop.bench.cells import identity, make_cell, run_config, setting
+from ecop.bench.run import make_plan
+from ecop.types import UserError
+
+
+@pytest.mark.parametrize("name", [n for n in suites.SUITES if n != "tiny"])
+def test_every_suite_makes_cells(name):
+    suite = suites.SUITES[name]()
+    seen = set()
+    for group in suite.groups:
+        assert group.section in tables.SECTIONS
+        cell = make_cell(group, suite, "tuned", 3)
+        json.dumps(cell, allow_nan=False)
+        config = run_config(json.loads(json.dumps(cell)))
+        assert config.train.limits == group.limits
+        assert config.train.first_seed == 3
+        assert config.algorithm == type(config.algorithm)(**vars(config.algorithm))
+        seen.add((group.section, identity(cell)))
+    assert len(seen) == len(suite.groups), "two groups ask for the same cell"
+
+
+def test_suites_follow_the_paper():
+    table1 = suites.table1()
+    assert {g.task for g in table1.groups} == set(paper.TABLE1) == set(suites.LIMITS)
+    assert {g.algorithm for g in table1.groups} == set(ALGORITHMS)
+    assert (table1.seeds, table1.iterations) == (5, 500)
+    for task, entries in paper.TABLE1.items():
+        assert set(entries) <= set(suites.TABLE1)
+        for entry in entries.values():
+            assert len(entry) == 1 + len(suites.LIMITS[task])
+    beta = suites.beta()
+    labels = {g.variant or g.algorithm for g in beta.groups}
+    assert labels == set(paper.TABLE2["PointCircle"]) == set(paper.TABLE2["AntReach"])
+
+
+def test_the_budget_is_the_same_for_all():
+    suite = suites.table1()
+    for group in suite.groups:
+        train = make_cell(group, suite, "tuned", 0)["train"]
+        assert train["iterations"] * train["episodes"] == 500 * suites.BATCH
+
+
+def test_cells_are_shared_and_named_by_all_that_matters():
+    table1, curves = suites.table1(), suites.curves()
+    names = {identity(make_cell(g, table1, "tuned", 0)) for g in table1.groups}
+    assert {identity(make_cell(g, curves, "tuned", 0)) for g in curves.groups} <= names
+    group = table1.groups[0]
+    cell = make_cell(group, table1, "tuned", 0)
+    other = make_cell(group, table1, "tuned", 1)
+    assert identity(cell) != identity(other)
+    assert setting(cell) == setting(other)
+    assert identity(cell) != identity(make_cell(group, table1, "default", 0))
+    assert make_cell(group, table1, "paper", 0)["algorithm"]["name"] == "ecop"
+
+
+@pytest.mark.parametrize("task", list(paper.TABLE1))
+def test_the_rule_gives_the_papers_own_marks(task):
+    entries = {
+        name: (entry[0][0], [mean for mean, _ in entry[1:]])
+        for name, entry in paper.TABLE1[task].items()
+    }
+    found = tables.marks(entries, suites.LIMITS[task])
+    best = [name for name, mark in found.items() if mark == "best"]
+    assert best == [paper.TABLE1_BEST[task]]
+    if task in paper.TABLE1_NEAR:
+        assert found[paper.TABLE1_NEAR[task]] == "near"
+
+
+@pytest.mark.parametrize("task", list(paper.TABLE2))
+def test_the_rule_gives_the_marks_of_table_2(task):
+    entries = {
+        name: (entry[0][0], [entry[1][0]]) for name, entry in paper.TABLE2[task].items()
+    }
+    found = tables.marks(entries, [20.0])
+    assert found[paper.TABLE2_BEST[task]] == "best"
+
+
+def test_nobody_wins_outside_the_limits():
+    assert tables.marks({"a": (9.0, [11.0]), "b": (1.0, [12.0])}, [10.0]) == {}
+
+
+def test_plans(tmp_path):
+    plan = make_plan("table1", tmp_path, seeds=2, iterations=3)
+    assert len(plan.document["groups"]) == 96
+    known = {"PointCircle", "PointReach", "Navigation"}
+    assert not known & set(plan.missing)
+    assert {g["task"] for g in plan.document["groups"]} == set(suites.LIMITS)
+    runnable = len(set(suites.LIMITS) - set(plan.missing))
+    assert plan.total == len(plan.jobs) == runnable * 12 * 2
+    assert plan.document["command"].endswith("--iterations 3")
+    few = make_plan("beta", tmp_path, tasks=["PointCircle"], algorithms=["p3o"])
+    assert few.total == 5
+    for bad in (
+        {"name": "tabel1"},
+        {"name": "beta", "tasks": ["Navigation"]},
+        {"name": "beta", "algorithms": ["sac"]},
+        {"name": "beta", "tasks": ["PointCircle"], "algorithms": ["cpo"]},
+        {"name": "beta", "seeds": 0},
+        {"name": "beta", "iterations": 0},
+    ):
+        with pytest.raises(UserError):
+            make_plan(folder=tmp_path, **bad)
+    assert not list(tmp_path.iterdir())

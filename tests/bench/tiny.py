@@ -1,0 +1,45 @@
+"""A suite of two cells of seconds, and `ecop` with it: `python tiny.py bench run tiny`.
+
+Both cells share one compiled program; the first checkpoint is at iteration 20.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ecop.bench import results
+from ecop.bench.suites import SUITES, Group, Suite
+
+TRAIN = {"episodes": 2, "iterations": 600, "hidden": (4,), "critic_steps": 1}
+PARTS = ("cell", "curve", "evaluation", "exact", "limits", "env_steps")
+
+
+def tiny() -> Suite:
+    """One group on a tabular task."""
+    options = {"backward_steps": 2, "episodes_per_step": 1}
+    group = Group(
+        "exact",
+        "FactoredRing",
+        "ecop",
+        (3.0,),
+        options=options,
+        train=TRAIN,
+        preset=False,
+    )
+    return Suite("Tiny", (group,), seeds=2, evaluation_episodes=2)
+
+
+SUITES["tiny"] = tiny
+
+
+def numbers(folder: Path) -> dict:
+    """What must be the same wherever and however cells were run."""
+    found = results.read(folder)
+    assert not found.problems
+    return {k: {p: d[p] for p in PARTS} for k, d in found.cells.items()}
+
+
+if __name__ == "__main__":
+    from ecop.cli import main
+
+    main()
