@@ -24,7 +24,7 @@ ALLOWED = {
     "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}
     | {"training", "api"},
     "bench": {"types", "bench", "envs", "algorithms", "training", "evaluate", "api"}
-    | {"runs", "presets", "display", "render", "exact"},
+    | {"runs", "presets", "display", "clip", "exact"},
 }
 # Nobody but the command line sees the benchmark.
 ABOVE_BENCH = {"bench", "cli"}

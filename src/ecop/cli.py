@@ -358,48 +358,12 @@ def render_command(argv: list[str]) -> int:
     file = options.out or options.run / "episode.gif"
     if file.suffix.lower() not in (".gif", ".mp4"):
         raise UserError(f"--out must end in .gif or .mp4, not '{file.name}'.")
-    import numpy as np
+    from ecop.clip import draw_episode
 
-    from ecop import render
-    from ecop.evaluate import film, fresh_episode
-    from ecop.render_traffic import animate_traffic
-    from ecop.types import Filmed
-    from ecop.workers import SimulatorPool
-
-    env, state = run.learner.env, run.states[options.seed]
-    traffic = None
-    if not isinstance(env, SimulatorPool):
-        episodes, seen = film(run.learner, state)
-    elif env.film is None:
-        raise UserError(
-            f"{run.config.task} has no picture of ours; make it with render_mode and "
-            "step it with run.policy(observation, h)."
-        )
-    else:
-        episodes, seed = fresh_episode(run.learner, state)
-        actions = np.asarray(episodes.action[0, 0])
-        traffic, seen = env.film(seed, actions, options.sumo), []
-    if options.sumo and traffic is None:
-        raise UserError(f"--sumo is for tasks on SUMO, which {run.config.task} is not.")
-    reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
-    title = run.config.task
-    if traffic is not None:
-        animate_traffic(traffic, reward, costs, title=title, file=file)
-        if options.sumo:
-            print(f"sumo-gui -c {options.sumo / 'replay.sumocfg'}")
-    elif isinstance(env, Filmed):
-        shown = list(range(0, len(seen), env.stride))
-        render.film(
-            env.pictures([seen[h] for h in shown]),
-            shown,
-            reward[: len(seen)],
-            costs[: len(seen)],
-            title=title,
-            interval=env.stride * env.interval,
-            file=file,
-        )
-    else:
-        render.animate(env.scene(seen), reward, costs, title=title, file=file)
+    state = run.states[options.seed]
+    draw_episode(run.learner, state, run.config.task, file, options.sumo)
+    if options.sumo:
+        print(f"sumo-gui -c {options.sumo / 'replay.sumocfg'}")
     print(file)
     return 0
 

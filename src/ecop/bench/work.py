@@ -255,27 +255,14 @@ def exact(run: Any) -> dict[str, Any] | None:
 
 def film_clip(run: Any, file: Path) -> str:
     """Draw one episode; return why not, or nothing."""
-    import numpy as np
+    from ecop.clip import draw_episode
+    from ecop.types import UserError
 
-    from ecop.evaluate import film
-    from ecop.render import animate
-    from ecop.types import HostEnv, UserError
-
-    if isinstance(run.learner.env, HostEnv):
-        return "This task's simulator has no picture of ours."
-    try:
-        episodes, states = film(run.learner, run.states[0])
-        scene = run.learner.env.scene(states)
-    except UserError as error:
-        return str(error)
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{os.getpid()}-{file.name}")
-    animate(
-        scene,
-        np.asarray(episodes.reward[0, 0]),
-        np.asarray(episodes.costs[0, 0]),
-        title=run.config.task,
-        file=fresh,
-    )
+    try:
+        draw_episode(run.learner, run.states[0], run.config.task, fresh)
+    except UserError as error:
+        return str(error)
     fresh.replace(file)
     return ""

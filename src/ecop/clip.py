@@ -1,0 +1,58 @@
+"""An animation of one fresh episode of a trained policy, whatever the kind of task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ecop import render
+from ecop.evaluate import film, fresh_episode
+from ecop.render_traffic import animate_traffic
+from ecop.training import Learner
+from ecop.types import Filmed, TrainState, UserError
+from ecop.workers import SimulatorPool
+
+
+def draw_episode(
+    learner: Learner,
+    state: TrainState,
+    title: str,
+    file: Path,
+    replay: Path | None = None,
+) -> None:
+    """Write a GIF or MP4.
+
+    replay: folder for the simulator's own files of the episode, where it has such
+    """
+    env: Any = learner.env
+    traffic = isinstance(env, SimulatorPool)
+    if traffic and env.film is None:
+        raise UserError(
+            f"{title} has no picture of ours; make it with render_mode and step it "
+            "with run.policy(observation, h)."
+        )
+    if replay and not traffic:
+        raise UserError(f"--sumo is for tasks on SUMO, which {title} is not.")
+    if traffic:
+        episodes, seed = fresh_episode(learner, state)
+        seen: Any = env.film(seed, np.asarray(episodes.action[0, 0]), replay)
+    else:
+        episodes, seen = film(learner, state)
+    reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
+    if traffic:
+        animate_traffic(seen, reward, costs, title=title, file=file)
+    elif isinstance(env, Filmed):
+        shown = list(range(0, len(seen), env.stride))
+        render.film(
+            env.pictures([seen[h] for h in shown]),
+            shown,
+            reward[: len(seen)],
+            costs[: len(seen)],
+            title=title,
+            interval=env.stride * env.interval,
+            file=file,
+        )
+    else:
+        render.animate(env.scene(seen), reward, costs, title=title, file=file)
