@@ -27,8 +27,8 @@ def draw_episode(
     replay: folder for the simulator's own files of the episode, where it has such
     """
     env: Any = learner.env
-    traffic = isinstance(env, SimulatorPool)
-    if traffic and env.film is None:
+    traffic = env.film if isinstance(env, SimulatorPool) else None
+    if isinstance(env, SimulatorPool) and traffic is None:
         raise UserError(
             f"{title} has no picture of ours; make it with render_mode and step it "
             "with run.policy(observation, h)."
@@ -37,7 +37,7 @@ def draw_episode(
         raise UserError(f"--sumo is for tasks on SUMO, which {title} is not.")
     if traffic:
         episodes, seed = fresh_episode(learner, state)
-        seen: Any = env.film(seed, np.asarray(episodes.action[0, 0]), replay)
+        seen: Any = traffic(seed, np.asarray(episodes.action[0, 0]), replay)
     else:
         episodes, seen = film(learner, state)
     reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
@@ -55,4 +55,4 @@ def draw_episode(
             file=file,
         )
     else:
-        render.animate(env.scene(seen), reward, costs, title=title, file=file)
+        render.animate(learner.env.scene(seen), reward, costs, title=title, file=file)

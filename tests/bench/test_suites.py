@@ -1,6 +1,7 @@
 """The suites as data, the paper's numbers, and the rule that marks the best."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -98,14 +99,15 @@ def test_plans(tmp_path):
     assert plan.document["command"].endswith("--iterations 3")
     few = make_plan("beta", tmp_path, tasks=["PointCircle"], algorithms=["p3o"])
     assert few.total == 5
-    for bad in (
+    mistakes: tuple[dict[str, Any], ...] = (
         {"name": "tabel1"},
         {"name": "beta", "tasks": ["Navigation"]},
         {"name": "beta", "algorithms": ["sac"]},
         {"name": "beta", "tasks": ["PointCircle"], "algorithms": ["cpo"]},
         {"name": "beta", "seeds": 0},
         {"name": "beta", "iterations": 0},
-    ):
+    )
+    for bad in mistakes:
         with pytest.raises(UserError):
             make_plan(folder=tmp_path, **bad)
     assert not list(tmp_path.iterdir())
