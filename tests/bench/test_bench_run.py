@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import tiny
 from tiny import numbers
@@ -92,7 +93,9 @@ def test_a_cell_has_the_numbers_of_ecop_train(whole):
     config = again.config
     fields = {k: getattr(config.train, k) for k in document["cell"]["train"]}
     direct = ecop.train(config.task, config.algorithm, **fields)
-    assert work.curve(direct.metrics) == document["curve"]
+    # A cell has one thread, this process several, which add up in another order.
+    for key, value in work.curve(direct.metrics).items():
+        np.testing.assert_allclose(value, document["curve"][key], rtol=1e-4, atol=1e-5)
 
 
 def test_killed_and_gone_on_in_two_workers(whole, tmp_path):
