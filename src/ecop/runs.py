@@ -19,7 +19,7 @@ import platform
 import shutil
 import subprocess
 import typing
-from importlib.metadata import version
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,9 @@ from ecop.workers import SimulatorPool
 
 FORMAT = 1  # of the folder; raised when an older ecop could not read a new one
 KEEP = 2  # checkpoints
+
+
+RESULTS_DEPEND_ON = ("jax", "jaxlib", "numpy", "optax", "mujoco", "libsumo")
 
 
 class RunConfig(NamedTuple):
@@ -205,9 +208,17 @@ def provenance() -> dict[str, Any]:
         "commit": commit(),
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("jax", "jaxlib", "numpy", "optax")},
+            **{d.name: d.version for d in map(installed, RESULTS_DEPEND_ON) if d},
         },
     }
+
+
+def installed(name: str) -> Distribution | None:
+    """A package, if it is there."""
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
 
 
 def commit() -> str | None:
