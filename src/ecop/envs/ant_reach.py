@@ -21,7 +21,7 @@ from ecop.envs.physics import PhysicsOptions
 from ecop.types import Box, Constraint, HostStep, Spec
 
 GOAL = np.array([60.0, 0.0])  # m
-OBSTACLE_RADIUS = 0.6  # m
+OBSTACLE_RADIUS = 0.7  # m
 OBSTACLES = 18  # per tile
 SIDE, CELL = 6, 2.0  # cells of a tile, m
 TILE = SIDE * CELL  # m, twice the lidar's reach: no obstacle is seen twice

@@ -91,6 +91,7 @@ def frames(
     drawing = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
     mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, drawing)
     scene = mujoco.MjvScene(model, maxgeom=2000)
+    scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
     camera, options = mujoco.MjvCamera(), mujoco.MjvOption()
     camera.distance, camera.elevation = view.distance, view.elevation
     camera.azimuth = view.azimuth
