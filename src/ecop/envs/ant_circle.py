@@ -66,11 +66,12 @@ class AntCircle:
         """Sensors, place in the world's and the robot's frame, distances [B, 34]."""
         position = self.robots.position
         x, y = place = position[:, :2].T
+        heading = torso.heading(position)
         return np.concatenate(
             [
-                torso.sensors(self.robots),
+                torso.sensors(self.robots, heading),
                 place.T,
-                in_body_frame(torso.heading(position), place).T,
+                in_body_frame(heading, place).T,
                 np.hypot(x, y)[:, None] - RADIUS,
                 X_LIMIT - np.abs(x)[:, None],
             ],

@@ -104,7 +104,7 @@ class AntReach:
         heading = torso.heading(position)
         return np.concatenate(
             [
-                torso.sensors(self.robots),
+                torso.sensors(self.robots, heading),
                 lidar(heading, (GOAL - position[:, :2])[:, None], GOAL_REACH),
                 lidar(heading, self.near(), REACH),
             ],

@@ -48,7 +48,8 @@ class Humanoid:
 
     def __init__(self, *, horizon: int = HORIZON, **options: Any) -> None:
         self.options = chosen = HumanoidOptions(**options)
-        self.robots = Physics(load("humanoid", EULER_STEP, chosen), INTERVAL, chosen)
+        model = load("humanoid", EULER_STEP, chosen)
+        self.robots = Physics(model, INTERVAL, chosen, with_centre=True)
         self.spec = Spec(
             observation_size=torso.size(JOINTS),
             action=Box(JOINTS),
@@ -89,7 +90,8 @@ class Humanoid:
 
     def observe(self) -> np.ndarray:
         """Sensors [B, 46]."""
-        return torso.sensors(self.robots).astype(np.float32)
+        heading = torso.heading(self.robots.position)
+        return torso.sensors(self.robots, heading).astype(np.float32)
 
     def look(self) -> np.ndarray:
         """The pose of the first robot [nq]."""

@@ -89,19 +89,30 @@ class Physics:
     Attributes:
         model: MuJoCo's
         position, velocity: live views [B, nq], [B, nv] of the states
-        centre: live view [B, 3] of the robots' centres of mass
+        centre: live view [B, 3] of the robots' centres of mass, if asked for
         alive: [B] bool
         unstable: simulations that MuJoCo warned of, over all episodes
 
     """
 
-    def __init__(self, model: Any, interval: float, options: PhysicsOptions) -> None:
+    def __init__(
+        self,
+        model: Any,
+        interval: float,
+        options: PhysicsOptions,
+        *,
+        with_centre: bool = False,
+    ) -> None:
         self.model = model
         self.interval = interval
         self.substeps = round(interval / model.opt.timestep)
         self.threads = options.threads or os.cpu_count() or 1
         self.unstable = 0
         self._mujoco = library()
+        stage = self._mujoco.mjtStage
+        # After a step MuJoCo's derived values are those of one substep before.
+        self._stage = stage.mjSTAGE_POS if with_centre else stage.mjSTAGE_NONE
+        self._with_centre = with_centre
         self._batch: Any = None
 
     def start(
@@ -112,18 +123,21 @@ class Physics:
 
         mujoco, count = self._mujoco, len(position)
         if self._batch is None or self._batch.nsim != count:
-            # Persistent: the positions after a step are then free to ask for.
-            self._batch = Batch(self.model, count, self.threads, persistent=True)
+            # A persistent batch goes on from the stage it was asked for.
+            self._batch = Batch(self.model, count, self.threads, self._with_centre)
             self.position = self._batch.bind("qpos")
             self.velocity = self._batch.bind("qvel")
-            self.centre = self._batch.bind("subtree_com")[:, 1]
+            if self._with_centre:
+                self.centre = self._batch.bind("subtree_com")[:, 1]
             self._control = self._batch.bind("ctrl")
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
         self.position[:] = position
         self.velocity[:] = velocity
         for row in self.position:
             mujoco.mj_normalizeQuat(self.model, row)
-        self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_POS)
+        if self._with_centre:
+            self._batch.forward(stage=self._stage)
+        self._warned = self._warnings()
         self.alive = np.ones(count, bool)
         self._stable = np.ones(count, bool)
 
@@ -131,11 +145,11 @@ class Physics:
         """Hold these controls [B, nu] for one control interval."""
         self._control[:] = control
         ids = None if self.alive.all() else np.flatnonzero(self.alive)
-        before = self._warnings()
-        stage = self._mujoco.mjtStage.mjSTAGE_POS
         with quiet(self._mujoco):
-            self._batch.step(ids, self.substeps, stage)
-        self._stable = self._warnings() == before
+            self._batch.step(ids, self.substeps, self._stage)
+        warned = self._warnings()
+        self._stable = warned == self._warned
+        self._warned = warned
         if not self._stable.all():
             if not self.unstable:
                 log.warning(

@@ -30,13 +30,12 @@ def size(joints: int) -> int:
     return 12 + 2 * joints
 
 
-def sensors(robots: Physics) -> np.ndarray:
+def sensors(robots: Physics, angle: np.ndarray) -> np.ndarray:
     """Height, heading, tilt, joints, and all velocities, the torso's along its heading.
 
-    [B, 12 + 2 joints]
+    [B, 12 + 2 joints]; angle: the heading [B]
     """
     position, velocity = robots.position, robots.velocity
-    angle = heading(position)
     return np.concatenate(
         [
             position[:, 2:3],
