@@ -129,7 +129,7 @@ def compare(task: str) -> None:
         other = ecop.make(task, horizon=STEPS, integrator=integrator)
         rows[f"{task} with the policy, {name}"] = collecting(other), integrator
         for seeds in (1, 3):
-            env = ecop.make(task, integrator=integrator)
+            env = ecop.make(task, horizon=STEPS, integrator=integrator)
             steps = training(env, seeds)
             what = f"e-COP, {seeds} seed{'s' * (seeds > 1)}, whole iterations, {name}"
             rows[what] = (lambda steps=steps: next(steps)), integrator

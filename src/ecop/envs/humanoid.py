@@ -3,8 +3,9 @@
     reward = 1.25 v_x + 5 (while standing) - 0.1 |control|^2        (Gymnasium's)
     cost   = 1 if speed > speed limit else 0                       (SPEC erratum 5)
 
-Speed is the displacement of the centre of mass in the step, divided by the control
-interval. `cost="speed"` has the paper's printed cost, the speed itself, in its place.
+Speed is the displacement of the centre of mass from step to step, divided by the
+control interval; as in Gymnasium, the centre is that of one substep before.
+`cost="speed"` has the paper's printed cost, the speed itself, in its place.
 """
 
 from __future__ import annotations

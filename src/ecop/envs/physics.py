@@ -89,7 +89,8 @@ class Physics:
     Attributes:
         model: MuJoCo's
         position, velocity: live views [B, nq], [B, nv] of the states
-        centre: live view [B, 3] of the robots' centres of mass, if asked for
+        centre: live view [B, 3] of the centres of mass, if asked for; after a step it
+            is one substep late, as all that MuJoCo derives from the state
         alive: [B] bool
         unstable: simulations that MuJoCo warned of, over all episodes
 
@@ -109,9 +110,6 @@ class Physics:
         self.threads = options.threads or os.cpu_count() or 1
         self.unstable = 0
         self._mujoco = library()
-        stage = self._mujoco.mjtStage
-        # After a step MuJoCo's derived values are those of one substep before.
-        self._stage = stage.mjSTAGE_POS if with_centre else stage.mjSTAGE_NONE
         self._with_centre = with_centre
         self._batch: Any = None
 
@@ -123,8 +121,7 @@ class Physics:
 
         mujoco, count = self._mujoco, len(position)
         if self._batch is None or self._batch.nsim != count:
-            # A persistent batch goes on from the stage it was asked for.
-            self._batch = Batch(self.model, count, self.threads, self._with_centre)
+            self._batch = Batch(self.model, count, self.threads)
             self.position = self._batch.bind("qpos")
             self.velocity = self._batch.bind("qvel")
             if self._with_centre:
@@ -136,7 +133,7 @@ class Physics:
         for row in self.position:
             mujoco.mj_normalizeQuat(self.model, row)
         if self._with_centre:
-            self._batch.forward(stage=self._stage)
+            self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_POS)
         self._warned = self._warnings()
         self.alive = np.ones(count, bool)
         self._stable = np.ones(count, bool)
@@ -146,7 +143,7 @@ class Physics:
         self._control[:] = control
         ids = None if self.alive.all() else np.flatnonzero(self.alive)
         with quiet(self._mujoco):
-            self._batch.step(ids, self.substeps, self._stage)
+            self._batch.step(ids, self.substeps)
         warned = self._warnings()
         self._stable = warned == self._warned
         self._warned = warned
