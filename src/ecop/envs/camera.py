@@ -71,7 +71,7 @@ def context() -> Any:
         # What goes wrong in a driver has no common type.
         except Exception as error:
             tried.append(f"{name}: {error}")
-            os.environ.pop(PLATFORM)
+            os.environ.pop(PLATFORM, None)
             if before is not None:
                 os.environ[PLATFORM] = before
     raise UserError(
