@@ -72,16 +72,17 @@ class AntReach:
             states.append(ant.first_state(self.robots, rng, np.zeros(2)))
         self.obstacles = np.stack(tiles)
         self.robots.start(*zip(*states, strict=True))
-        return self.observe()
+        return self.observe(self.near())
 
     def step(self, actions: np.ndarray) -> HostStep:
         """Walk for one control interval; progress and contact of where that ends."""
         robots = self.robots
         before = self.distance_to_goal()
         robots.step(np.clip(actions, -1.0, 1.0))
-        contact = field.contact(self.near(), OBSTACLE_RADIUS + ant.RADIUS)
+        near = self.near()
+        contact = field.contact(near, OBSTACLE_RADIUS + ant.RADIUS)
         return robots.outcome(
-            self.observe(),
+            self.observe(near),
             before - self.distance_to_goal(),
             contact[:, None],
             ant.fallen(robots),
@@ -98,7 +99,7 @@ class AntReach:
         before = position[..., 0] + near[..., 0] < FIELD
         return np.where(before[..., None], NOWHERE, near)
 
-    def observe(self) -> np.ndarray:
+    def observe(self, near: np.ndarray) -> np.ndarray:
         """Sensors and the lidars of goal and obstacles [B, 60]."""
         position = self.robots.position
         heading = torso.heading(position)
@@ -106,7 +107,7 @@ class AntReach:
             [
                 torso.sensors(self.robots, heading),
                 lidar(heading, (GOAL - position[:, :2])[:, None], GOAL_REACH),
-                lidar(heading, self.near(), REACH),
+                lidar(heading, near, REACH),
             ],
             axis=1,
         ).astype(np.float32)
