@@ -23,9 +23,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import ecop
-from ecop.evaluate import fresh_episodes
-from ecop.rollout import Actor, collect_jax
-from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
+from ecop.rollout import Actor, collect_jax, collector
+from ecop.training import (
+    DISPATCH,
+    Learner,
+    TrainConfig,
+    init_seeds,
+    run_seeds,
+    stack,
+)
 
 
 def seconds(call: Callable[..., Any], *arguments: Any, repeat: int = 10) -> float:
@@ -166,17 +172,19 @@ def sumo(task: str, episodes: int) -> None:
 
 
 def sumo_collect(task: str, workers: int, episodes: int) -> None:
-    """Decisions per second of a whole collection, by the clock."""
+    """Decisions per second of a whole collection, by the clock, after compiling."""
     env = ecop.make(task, workers=workers)
     learner = Learner(env, env.spec, ecop.ECOP(), TrainConfig(seeds=1))
-    states = init_seeds(learner)
-    fresh_episodes(learner, states, 1)
+    state = init_seeds(learner)[0]
+    collect = collector(env, learner.policy, episodes)
+    arguments = stack([(Actor(state.policy, state.normaliser), state.key)])
+    collect(*arguments)
     start = time.perf_counter()
-    fresh_episodes(learner, states, episodes)
-    spent = time.perf_counter() - start
+    collect(*arguments)
+    rate = episodes * env.spec.horizon / (time.perf_counter() - start)
     env.close()
-    rate = episodes * env.spec.horizon / spent
-    print(f"{task}, {workers} worker(s): {rate:,.0f} decisions/s, with the policy")
+    place = f"{workers} worker(s)" if workers else "in this process"
+    print(f"{task}, {place}: {rate:,.0f} decisions/s, with the policy")
 
 
 def main() -> None:
@@ -189,8 +197,8 @@ def main() -> None:
     if arguments.sumo:
         for task in ("Grid", "Bottleneck"):
             sumo(task, 10)
-            for workers in (1, 2, 3, 4):
-                sumo_collect(task, workers, 20)
+            for workers in (0, 1, 2, 3, 4):
+                sumo_collect(task, workers, 12)
         return
     if arguments.task in ("AntCircle", "AntReach", "Humanoid"):
         import robots

@@ -22,9 +22,10 @@ ALLOWED = {
     "training": {"types", "learning", "rollout"},
     "evaluate": {"types", "rollout", "training"},
     "exact": {"types", "exact", "envs", "learning", "rollout", "algorithms"}
-    | {"training", "api"},
+    | {"training", "api", "commands"},
     "bench": {"types", "bench", "envs", "algorithms", "training", "evaluate", "api"}
-    | {"runs", "presets", "display", "clip", "exact"},
+    | {"runs", "presets", "display", "clip", "exact", "commands"},
+    "commands": {"types", "envs"},
 }
 # Nobody but the command line sees the benchmark.
 ABOVE_BENCH = {"bench", "cli"}

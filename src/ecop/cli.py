@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from ecop.commands import dispatch, parse
 from ecop.envs import ENVS, OPTIONS, unknown
 from ecop.types import UserError
 
@@ -77,38 +78,17 @@ def env_fields(options: Any) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     """Entry point of `ecop`."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["--version"]:
+        from ecop import __version__
+
+        print(__version__)
+        sys.exit(0)
     try:
-        code = dispatch(argv)
+        code = dispatch(argv, COMMANDS, USAGE)
     except UserError as error:
         print(f"ecop: {error}", file=sys.stderr)
         code = 2
     sys.exit(code)
-
-
-def dispatch(argv: list[str]) -> int:
-    """Run one command; return the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0
-    if argv[0] == "--version":
-        from ecop import __version__
-
-        print(__version__)
-        return 0
-    command, rest = argv[0], argv[1:]
-    if command not in COMMANDS:
-        raise UserError(unknown("command", command, COMMANDS))
-    return COMMANDS[command](rest)
-
-
-def parse(kind: Any, command: str, argv: list[str]) -> Any:
-    """Options of a command; tyro exits with code 2 and a hint on a bad one."""
-    return tyro.cli(
-        kind,
-        prog=f"ecop {command}",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
 
 
 def list_command(argv: list[str]) -> int:

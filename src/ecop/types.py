@@ -8,6 +8,7 @@ files of host environments (NumPy simulators) can use it in worker processes.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -32,6 +33,11 @@ def require(options: Any, positive: str = "", not_negative: str = "") -> None:
             raise UserError(
                 f"{name} must be zero or more, not {getattr(options, name)}."
             )
+
+
+def cores() -> int:
+    """Cores that a simulator may use: NPROC, which XLA obeys too, or all there are."""
+    return int(os.environ.get("NPROC") or os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from ecop.bench.suites import SUITES
-from ecop.envs import unknown
+from ecop.commands import dispatch, parse
 from ecop.presets import Kind
 from ecop.types import UserError
 
@@ -31,19 +31,7 @@ shows the results.
 
 def command(argv: list[str]) -> int:
     """Run one command; return the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise UserError(unknown("command", argv[0], COMMANDS))
-    return COMMANDS[argv[0]](argv[1:])
-
-
-def parse(kind: Any, name: str, argv: list[str]) -> Any:
-    """Options of a command."""
-    return tyro.cli(
-        kind, prog=f"ecop {name}", args=argv, config=(tyro.conf.FlagCreatePairsOff,)
-    )
+    return dispatch(argv, COMMANDS, USAGE)
 
 
 def list_command(argv: list[str]) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ecop.types import HostStep, UserError
+from ecop.types import HostStep, UserError, cores
 
 log = logging.getLogger("ecop.physics")
 
@@ -107,7 +106,7 @@ class Physics:
         self.model = model
         self.interval = interval
         self.substeps = round(interval / model.opt.timestep)
-        self.threads = options.threads or os.cpu_count() or 1
+        self.threads = options.threads or cores()
         self.unstable = 0
         self._mujoco = library()
         self._with_centre = with_centre

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import itertools
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ecop.types import Spec, Traffic, UserError
+from ecop.types import Spec, Traffic, UserError, cores
 from ecop.workers import Simulator, SimulatorPool
 
 TIMESTEP = 1.0  # s, of the simulation
@@ -33,7 +32,8 @@ class SumoOptions:
     """Where the simulations run."""
 
     workers: int | None = None
-    """processes to run the episodes in; 0: this one; default: one per core"""
+    """processes to run the episodes in; 0: this one; default: one per core, and with a
+    single core (or NPROC=1) this one"""
     timeout: float = 60.0
     """seconds after which a step that has not returned counts as hung"""
 
@@ -92,12 +92,13 @@ def pool(
     workers: int | None,
     timeout: float,
 ) -> SimulatorPool:
-    """The task as a host environment; by default one worker per core."""
+    """The task as a host environment."""
     libsumo()
+    default = cores() if cores() > 1 else 0
     return SimulatorPool(
         make,
         spec,
-        workers=(os.cpu_count() or 1) if workers is None else workers,
+        workers=default if workers is None else workers,
         timeout=timeout,
         per_process=1,
         film=partial(film, make),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
+from ecop.commands import dispatch, parse
 from ecop.envs import unknown
 from ecop.types import UserError
 
@@ -28,22 +29,7 @@ commands:
 
 def command(argv: list[str]) -> int:
     """Run one command; return the exit code."""
-    if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        return 0
-    if argv[0] not in COMMANDS:
-        raise UserError(unknown("command", argv[0], COMMANDS))
-    return COMMANDS[argv[0]](argv[1:])
-
-
-def parse(kind: Any, name: str, argv: list[str]) -> Any:
-    """Options of a command."""
-    return tyro.cli(
-        kind,
-        prog=f"ecop exact {name}",
-        args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    return dispatch(argv, COMMANDS, USAGE)
 
 
 def report_command(argv: list[str]) -> int:
@@ -61,7 +47,7 @@ def report_command(argv: list[str]) -> int:
         quick: bool = False
         """a tiny budget on a few problems, to see that everything works"""
 
-    options = parse(Report, "report", argv)
+    options = parse(Report, "exact report", argv)
     if options.out.exists() and not options.out.is_dir():
         raise UserError(f"'{options.out}' is a file; --out wants a folder.")
     from rich.console import Console
@@ -106,7 +92,7 @@ def frontier_command(argv: list[str]) -> int:
         quick: bool = False
         """train with a tiny budget, to see that everything works"""
 
-    options = parse(Frontier, "frontier", argv)
+    options = parse(Frontier, "exact frontier", argv)
     from ecop.exact.problems import PROBLEMS
 
     if options.task not in PROBLEMS:
