@@ -68,7 +68,7 @@ GRID: dict[str, Callable[[], Policy]] = {
     "fixed 10 s": lambda: fixed(10, 10),
     "fixed 25 s": lambda: fixed(25, 25),
     "fixed 6 s / 25 s": lambda: fixed(6, 25),
-    "fixed 6 s / 40 s": lambda: fixed(6, 40),
+    "fixed 10 s / 25 s": lambda: fixed(10, 25),
     "actuated 2..5 s": lambda: actuated(2, 5),
     "actuated 4..20 s": lambda: actuated(4, 20),
     "actuated 10..40 s": lambda: actuated(10, 40),

@@ -116,7 +116,7 @@ class Learner:
             hidden=c.hidden,
             outputs=1,
             horizon=self.spec.horizon,
-            last_scale=1.0,
+            last_scale=0.01,
         )
         count = 1 + len(self.spec.enforced)
         return Critics(

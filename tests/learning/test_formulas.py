@@ -8,8 +8,8 @@ from scipy import stats
 
 from ecop.learning import normaliser
 from ecop.learning.advantages import gae, returns_to_go
-from ecop.learning.critics import episode_draws
-from ecop.learning.networks import Categorical, Gaussian
+from ecop.learning.critics import Critics, episode_draws, follow, step_means
+from ecop.learning.networks import Categorical, Gaussian, Network, with_time
 from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
 
 N, H, C = 3, 5, 2
@@ -143,3 +143,34 @@ def test_episode_draws_use_every_episode_equally():
     draws = episode_draws(jax.random.key(0), 6, 9, 4)
     assert draws.shape == (9, 4)
     assert (np.bincount(np.asarray(draws).reshape(-1)) == 6).all()
+
+
+def test_critics_follow_the_mean_return_of_each_step(rng):
+    target = floats(rng, N, H, C) + jnp.arange(H, 0, -1.0)[None, :, None]
+    alive = np.ones((N, H), np.float32)
+    alive[0, 2:] = 0.0
+    alive[:, 4:] = 0.0  # nobody lives to see the last step
+    means, known = step_means(target, jnp.asarray(alive))
+    for h in range(H):
+        living = np.asarray(target)[alive[:, h] > 0, h]
+        assert bool(known[h, 0]) == (len(living) > 0)
+        if len(living):
+            np.testing.assert_allclose(means[h], living.mean(axis=0), rtol=1e-5)
+    first = follow(jnp.zeros((H, C)), means, known)
+    np.testing.assert_allclose(first[:4], means[:4])
+    assert not first[4].any()
+    second = follow(first, means + 1.0, known)
+    np.testing.assert_allclose(second[:4], means[:4] + 0.1, rtol=1e-5)
+
+
+def test_a_critic_without_a_network_is_the_mean_by_step(rng):
+    """Returns that depend on time alone leave the network nothing to predict."""
+    network = Network("time", 2, (4,), 1, H, last_scale=0.01)
+    critics = Critics(network, C, learning_rate=1e-3, steps=3, episodes_per_step=2)
+    x, alive = with_time(floats(rng, N, H, 2), jnp.arange(H), H), jnp.ones((N, H))
+    target = jnp.broadcast_to(jnp.arange(H, 0, -1.0)[None, :, None], (N, H, C))
+    state = critics.init(jax.random.key(0))
+    assert not critics.values(state, x).any()
+    state, error = critics.fit(jax.random.key(1), state, x, target, alive)
+    np.testing.assert_allclose(critics.values(state, x), target, rtol=1e-5)
+    assert error < 0.01

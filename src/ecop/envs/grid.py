@@ -17,16 +17,16 @@ from ecop.envs import sumo
 from ecop.types import Box, Constraint, Spec
 from ecop.workers import Result, SimulatorPool
 
-ENTRY, INNER, EXIT = 150, 150, 50  # m, edges of a street in this order
+ENTRY, INNER, EXIT = 100, 60, 10  # m, edges of a street in this order
 LIMIT_SPEED = 12.0  # m/s
 INFLOW = {"E": 900, "W": 900, "N": 450, "S": 450}  # vehicles/h of each street
 START = 5  # vehicles on each entry edge at the beginning
-BASE = 0.2  # vehicles per second that earn nothing
+BASE = 0.3  # vehicles per second that earn nothing
 YELLOW = 3  # s
 PATIENCE = 5  # s of red in a row that cost nothing
 VEHICLE = (
-    'accel="2.6" decel="4.5" sigma="0.5" tau="1" minGap="2" length="5" '
-    'speedFactor="1" startupDelay="1"'
+    'accel="1.0" decel="4.5" sigma="0.5" tau="1" minGap="2" length="5" '
+    'speedFactor="1"'
 )
 SPACE = 7.0  # m, a vehicle that stands and its gap
 HORIZON = 200
@@ -144,15 +144,16 @@ class Grid:
     def observe(self) -> np.ndarray:
         """Density [24] and mean speed [24] of the edges, and the clocks [8].
 
-        A clock is the time of red over the time that costs nothing, 0 while green and
-        -1 while yellow.
+        A clock is the time of red over the time that costs nothing, 0 while green.
+        While a light is yellow it cannot be asked to switch: then its clocks are small,
+        so that they say nothing to a policy, and only count the yellow down.
         """
         seen = self.sumo.edge.getAllSubscriptionResults()
         count = np.array([seen[edge][self.variables[0]] for edge in EDGES])
         mean = np.array([seen[edge][self.variables[1]] for edge in EDGES])
-        clock = self.red / PATIENCE
-        changing = np.flatnonzero(self.yellow)
-        clock[changing, self.axis[changing]] = -1.0
+        clock = np.where(self.yellow[:, None] > 0, 0.0, self.red / PATIENCE)
+        rows = np.arange(len(LIGHTS))
+        clock[rows, self.axis] = -0.1 * self.yellow / YELLOW
         parts = (SPACE * count / LENGTH, mean / LIMIT_SPEED, clock.reshape(-1))
         return np.concatenate(parts).astype(np.float32)
 

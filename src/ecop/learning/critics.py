@@ -1,7 +1,10 @@
 """One critic for the reward and one per constraint, fitted to returns to go.
 
-Each critic is a network of its own (no shared trunk) that predicts the return to go in
-units of a running standard deviation around a running mean.
+A return to go falls with time far more than it varies between states, and an advantage
+is a difference of neighbouring values. So a critic is the running mean of the return to
+go at each time step plus a network of its own (no shared trunk) for the rest, in units
+of the rest's running standard deviation: the network's error does not grow with the
+horizon.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ecop.learning.descent import descend
 from ecop.learning.networks import Network
-from ecop.learning.surrogates import moments
 
 MEMORY = 0.9  # of the running target statistics, per iteration
 
@@ -27,8 +29,8 @@ class CriticState(NamedTuple):
 
     params: Any  # tuple of V network parameters: reward first, then constraints
     optimiser: Any
-    mean: Array  # [V]
-    std: Array  # [V]; 0 until the first fit
+    mean: Array  # [H, V] of the targets, by time step
+    std: Array  # [V] of the targets around it; 0 until the first fit
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Critics:
         return CriticState(
             params=params,
             optimiser=optax.adam(self.learning_rate).init(params),
-            mean=jnp.zeros(self.count, jnp.float32),
+            mean=jnp.zeros((self.network.horizon, self.count), jnp.float32),
             std=jnp.zeros(self.count, jnp.float32),
         )
 
@@ -65,7 +67,7 @@ class Critics:
     ) -> Float[Array, "N H V"]:
         """Predicted returns to go, in their own units."""
         z = self._predict(state.params, x)
-        return state.mean[None, None] + state.std[None, None] * z
+        return state.mean[None] + state.std[None, None] * z
 
     def fit(
         self,
@@ -77,14 +79,13 @@ class Critics:
     ) -> tuple[CriticState, Float[Array, ""]]:
         """Regress on `target`; return the new critics and the last mean squared error.
 
-        The error is in units of the target's variance.
+        The error is in units of the target's variance around its mean by time step.
         """
-        mean, std = moments(target, alive)
-        fresh = state.std == 0.0
-        mean = jnp.where(fresh, mean, MEMORY * state.mean + (1.0 - MEMORY) * mean)
-        std = jnp.where(fresh, std, MEMORY * state.std + (1.0 - MEMORY) * std)
-        scale = jnp.where(std > 0.0, std, 1.0)
-        z = (target - mean[None, None]) / scale[None, None]
+        mean = follow(state.mean, *step_means(target, alive))
+        rest = target - mean[None]
+        variance = jnp.sum(alive[..., None] * rest**2, axis=(0, 1))
+        std = follow(state.std, jnp.sqrt(variance / jnp.maximum(jnp.sum(alive), 1.0)))
+        z = rest / jnp.where(std > 0.0, std, 1.0)[None, None]
         adam = optax.adam(self.learning_rate)
 
         def loss(params: Any, rows: Array) -> Array:
@@ -106,6 +107,21 @@ class Critics:
     def _predict(self, params: Any, x: Array) -> Array:
         outputs = [self.network.over(p, x)[..., 0] for p in params]
         return jnp.stack(outputs, axis=-1)
+
+
+def step_means(
+    target: Float[Array, "N H V"], alive: Float[Array, "N H"]
+) -> tuple[Float[Array, "H V"], Bool[Array, "H 1"]]:
+    """Means over the living episodes by time step, and where there are any."""
+    count = jnp.sum(alive, axis=0)[:, None]
+    total = jnp.sum(alive[..., None] * target, axis=0)
+    return total / jnp.maximum(count, 1.0), count > 0.0
+
+
+def follow(old: Array, new: Array, known: Any = True) -> Array:
+    """Running mean of a statistic; a zero is replaced, not followed."""
+    mixed = jnp.where(old == 0.0, new, MEMORY * old + (1.0 - MEMORY) * new)
+    return jnp.where(known, mixed, old)
 
 
 def episode_draws(key: Array, episodes: int, steps: int, size: int) -> Array:
