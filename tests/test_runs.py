@@ -205,6 +205,9 @@ def test_bad_folders(finished, tmp_path):
     (newer / "config.json").write_text(json.dumps({**document, "format": 99}))
     with pytest.raises(UserError, match="newer"):
         ecop.load(newer)
+    (newer / "config.json").write_text(json.dumps({**document, "format": 1}))
+    with pytest.raises(UserError, match="older ecop"):
+        ecop.load(newer)
     (newer / "config.json").write_text("{")
     with pytest.raises(UserError, match="damaged"):
         ecop.load(newer)

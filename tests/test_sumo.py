@@ -82,7 +82,7 @@ def test_grid_counts_red_but_not_yellow():
     sim, rng = grid.Grid(), np.random.default_rng(0)
     sim.reset(1)
     red = {(light, axis): 0 for light in grid.LIGHTS for axis in range(2)}
-    yellows = 0
+    yellows, changing = 0, [0] * 4
     for h in range(-1, 60):
         # Long pauses at first, so that clocks pass the five seconds.
         out = sim.step(rng.normal(-1.0, 1.0, 4)) if h >= 0 else None
@@ -102,9 +102,12 @@ def test_grid_counts_red_but_not_yellow():
             clock = out.observation[48:].reshape(4, 2)
             for i, light in enumerate(grid.LIGHTS):
                 state = libsumo.trafficlight.getRedYellowGreenState(light)
+                changing[i] = changing[i] + 1 if "y" in state else 0
                 for axis in range(2):
-                    shown = {"G": 0.0, "y": -1.0, "r": red[light, axis] / 5}
-                    assert clock[i, axis] == np.float32(shown[state[axis]])
+                    waited = 0.0 if changing[i] else red[light, axis] / 5
+                    left = -0.1 * (grid.YELLOW + 1 - changing[i]) / grid.YELLOW
+                    shown = {"G": 0.0, "y": left, "r": waited}
+                    assert clock[i, axis] == pytest.approx(shown[state[axis]])
     assert yellows > 20
     assert yellows % grid.YELLOW < grid.YELLOW
     sim.close()

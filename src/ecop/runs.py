@@ -36,7 +36,7 @@ from ecop.training import Learner, TrainConfig, init_seeds, stack, unstack
 from ecop.types import Episodes, Spec, TrainState, UserError
 from ecop.workers import SimulatorPool
 
-FORMAT = 1  # of the folder; raised when an older ecop could not read a new one
+FORMAT = 2  # of the folder; raised when what it holds changes its shape
 KEEP = 2  # checkpoints
 
 
@@ -144,6 +144,11 @@ def read_document(path: Path) -> dict[str, Any]:
         raise UserError(
             f"'{path}' was written by ecop {document.get('ecop')}, which is newer than "
             f"this one ({ecop.__version__}); upgrade ecop to read it."
+        )
+    if found < FORMAT:
+        raise UserError(
+            f"'{path}' was written by an older ecop (commit {document.get('commit')}), "
+            "whose critics had another shape; read it with that one, or train again."
         )
     return document
 

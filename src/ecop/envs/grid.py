@@ -25,8 +25,7 @@ BASE = 0.3  # vehicles per second that earn nothing
 YELLOW = 3  # s
 PATIENCE = 5  # s of red in a row that cost nothing
 VEHICLE = (
-    'accel="1.0" decel="4.5" sigma="0.5" tau="1" minGap="2" length="5" '
-    'speedFactor="1"'
+    'accel="1.0" decel="4.5" sigma="0.5" tau="1" minGap="2" length="5" speedFactor="1"'
 )
 SPACE = 7.0  # m, a vehicle that stands and its gap
 HORIZON = 200
