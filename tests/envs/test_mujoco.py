@@ -221,13 +221,13 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
 
 def film(run):
     with pytest.raises(UserError, match=r"\.gif or \.mp4"):
-        cli.dispatch(["render", str(run), "--out", str(run / "episode.png")])
+        cli.render_command([str(run), "--out", str(run / "episode.png")])
     try:
-        cli.dispatch(["render", str(run), "--out", str(run / "episode.mp4")])
+        cli.render_command([str(run), "--out", str(run / "episode.mp4")])
     except UserError as error:
         pytest.skip(str(error))
     assert (run / "episode.mp4").read_bytes()[4:8] == b"ftyp"
-    cli.dispatch(["render", str(run)])
+    cli.render_command([str(run)])
     with Image.open(run / "episode.gif") as image:
         frames = sum(1 for _ in ImageSequence.Iterator(image))
     assert frames == 5  # every second of 10 steps
