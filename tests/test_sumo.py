@@ -77,6 +77,19 @@ def test_more_episodes_than_processes_run_in_waves():
         env.reset(SEEDS)
 
 
+def test_one_worker_per_core_and_none_for_a_single_one(monkeypatch):
+    monkeypatch.setenv("NPROC", "3")
+    assert ecop.make("Grid").capacity == 3
+    monkeypatch.setenv("NPROC", "1")
+    alone = ecop.make("Grid")
+    alone.reset(SEEDS[:1])
+    assert libsumo.isLoaded(), "it runs in this process"
+    alone.close()
+    monkeypatch.setenv("NPROC", "many")
+    with pytest.raises(UserError, match="NPROC must be a number"):
+        ecop.make("Grid")
+
+
 def test_grid_counts_red_but_not_yellow():
     """The cost from the colours that SUMO shows, second by second."""
     sim, rng = grid.Grid(), np.random.default_rng(0)

@@ -37,7 +37,10 @@ def require(options: Any, positive: str = "", not_negative: str = "") -> None:
 
 def cores() -> int:
     """Cores that a simulator may use: NPROC, which XLA obeys too, or all there are."""
-    return int(os.environ.get("NPROC") or os.cpu_count() or 1)
+    asked = os.environ.get("NPROC", "")
+    if asked and not (asked.isdecimal() and int(asked) > 0):
+        raise UserError(f"NPROC must be a number of cores, not '{asked}'.")
+    return int(asked or os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
