@@ -78,40 +78,69 @@ GRID: dict[str, Callable[[], Policy]] = {
 # Bottleneck
 
 
-def action(speed: float, lanes: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
-    """The same speed on some lanes of the four-lane edges, free on the others."""
-    wanted = np.full(bottleneck.CONTROLS, bottleneck.LIMIT_SPEED)
-    wanted[: bottleneck.CONTROLLED_START[3]].reshape(2, 4, 2)[:, lanes] = speed
-    span = bottleneck.LIMIT_SPEED - bottleneck.LEAST_SPEED
-    return 2.0 * (wanted - bottleneck.LEAST_SPEED) / span - 1.0
+SIDES = (1, 2, 3)
 
 
-def hysteresis(low: int, high: int, slow: float, fast: float) -> Policy:
-    """Pace slowly from `high` vehicles in and after the merge until `low` are left."""
-    state = {"slow": False}
+def gates(closed: tuple[int, ...]) -> np.ndarray:
+    """Stop on some of the side lanes, go on the others and after the first merge."""
+    open_to = [
+        name.startswith("e3") or int(name[-1]) not in closed
+        for name, parts in bottleneck.CONTROLLED.items()
+        for _ in range(parts)
+    ]
+    return np.where(open_to, 1.0, -1.0)
+
+
+def sometimes(share: float) -> Policy:
+    """Every segment of the side lanes is open with this probability."""
 
     def act(sim: bottleneck.Bottleneck, rng: np.random.Generator, h: int) -> Any:
-        behind = sum(v.lane[:2] in ("e3", "e4") for v in sim.vehicles.values())
-        state["slow"] = behind > high or (state["slow"] and behind > low)
-        return action(slow if state["slow"] else fast)
+        free = rng.random(bottleneck.CONTROLS) < share
+        return np.where(free, 1.0, gates(SIDES))
+
+    return act
+
+
+def fixed_time(closed: int, free: int) -> Policy:
+    """The side lanes stop for some steps, then go for some."""
+
+    def act(sim: bottleneck.Bottleneck, rng: np.random.Generator, h: int) -> Any:
+        return gates(SIDES if h % (closed + free) < closed else ())
+
+    return act
+
+
+def patient(most: float, count: int) -> Policy:
+    """Open a side lane while so many of its human drivers have waited so long."""
+
+    def act(sim: bottleneck.Bottleneck, rng: np.random.Generator, h: int) -> Any:
+        slow = [
+            int(v.lane[-1])
+            for v in sim.vehicles.values()
+            if not v.controlled and v.slow > most and v.lane[:2] in ("e0", "e1", "e2")
+        ]
+        return gates(tuple(k for k in SIDES if slow.count(k) < count))
 
     return act
 
 
 BOTTLENECK: dict[str, Callable[[], Policy]] = {
     "random": lambda: lambda sim, rng, h: rng.uniform(-1, 1, bottleneck.CONTROLS),
-    "idle (free speed)": lambda: lambda sim, rng, h: np.ones(bottleneck.CONTROLS),
-    "hold 1 m/s": lambda: lambda sim, rng, h: action(1.0),
-    "pace 2.5 m/s": lambda: lambda sim, rng, h: action(2.5),
-    "pace 3 m/s": lambda: lambda sim, rng, h: action(3.0),
-    "pace 4 m/s": lambda: lambda sim, rng, h: action(4.0),
-    "pace 5.2 m/s": lambda: lambda sim, rng, h: action(5.2),
-    "pace 6 m/s": lambda: lambda sim, rng, h: action(6.0),
-    "pace 8 m/s": lambda: lambda sim, rng, h: action(8.0),
-    "close three lanes": lambda: lambda sim, rng, h: action(1.0, (1, 2, 3)),
-    "actuated 1 or 3.5 m/s": lambda: hysteresis(8, 12, 1.0, 3.5),
-    "actuated 2 or 6 m/s": lambda: hysteresis(8, 12, 2.0, 6.0),
-    "actuated 5.2 or 9 m/s": lambda: hysteresis(6, 10, 5.2, 9.0),
+    "idle (always go)": lambda: lambda sim, rng, h: gates(()),
+    "always stop": lambda: lambda sim, rng, h: -np.ones(bottleneck.CONTROLS),
+    "close one side lane": lambda: lambda sim, rng, h: gates((3,)),
+    "close two side lanes": lambda: lambda sim, rng, h: gates((2, 3)),
+    "close all side lanes": lambda: lambda sim, rng, h: gates(SIDES),
+    "sides open at random, 10 %": lambda: sometimes(0.1),
+    "sides open at random, 15 %": lambda: sometimes(0.15),
+    "sides open at random, 20 %": lambda: sometimes(0.2),
+    "sides open at random, 30 %": lambda: sometimes(0.3),
+    "fixed time, closed 8 s, open 4 s": lambda: fixed_time(4, 2),
+    "fixed time, closed 20 s, open 4 s": lambda: fixed_time(10, 2),
+    "fixed time, closed 40 s, open 10 s": lambda: fixed_time(20, 5),
+    "actuated, one waits 8 s": lambda: patient(8.0, 1),
+    "actuated, three wait 8 s": lambda: patient(8.0, 3),
+    "actuated, six wait 8 s": lambda: patient(8.0, 6),
 }
 
 TASKS: dict[str, tuple[type, dict[str, Callable[[], Policy]]]] = {

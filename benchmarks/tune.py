@@ -44,6 +44,7 @@ GRIDS: dict[str, Grid] = {
         "backward_steps": (100, 200),
         "episodes_per_step": (1, 2, 5),
         "learning_rate": (3e-4, 1e-4, 5e-4),
+        "clip": (0.2, 0.1),
     },
     "ppo": CLIPPED,
     "ppo_lag": {**CLIPPED, **ASCENT},

@@ -155,6 +155,7 @@ def test_bottleneck_cost_and_controlled_speeds():
             if libsumo.vehicle.getTypeID(name).startswith("controlled"):
                 lane = libsumo.vehicle.getLaneID(name)
                 free = lane[:2] not in ("e1", "e2", "e3")
+                assert free or lane not in ("e1_0", "e2_0"), "humans only"
                 merging += lane.startswith(":")
                 asked += not free
                 expected = 23.0 if free else wanted[0]
@@ -164,15 +165,15 @@ def test_bottleneck_cost_and_controlled_speeds():
     sim.advance = watched
     sim.reset(0)
     total = 0.0
-    for _ in range(60):
-        out = sim.step(np.full(20, -0.75))
+    for h in range(60):
+        out = sim.step(np.full(20, -0.75 if h < 30 else 0.25))
         humans = [
             name
             for name in libsumo.vehicle.getIDList()
             if libsumo.vehicle.getTypeID(name) == "human"
         ]
         slow = [
-            len(speeds[name]) > 10 and all(v < 5.0 for v in speeds[name][-11:])
+            len(speeds[name]) > 10 and all(v < 1.0 for v in speeds[name][-11:])
             for name in humans
         ]
         assert out.costs[0] == pytest.approx(sum(slow) / len(slow))
@@ -183,9 +184,9 @@ def test_bottleneck_cost_and_controlled_speeds():
     sim.close()
 
 
-def test_actions_are_speeds():
-    wanted = bottleneck.speeds(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]))
-    np.testing.assert_allclose(wanted, [1.0, 1.0, 12.0, 23.0, 23.0])
+def test_actions_above_zero_are_go():
+    wanted = bottleneck.speeds(np.array([-2.0, -0.1, 0.0, 0.1, 2.0]))
+    np.testing.assert_allclose(wanted, [0.1, 0.1, 0.1, 23.0, 23.0])
     assert bottleneck.cost(np.zeros(0)) == 0.0
     assert bottleneck.cost(np.array([10.0, 11.0, 0.0, 30.0])) == 0.5
 

@@ -57,9 +57,10 @@ TUNED: dict[str, Preset] = {
             "caution": 0.5,
             "backward_steps": 200,
             "episodes_per_step": 1,
-            "learning_rate": 0.0003,
+            "learning_rate": 0.0001,
+            "clip": 0.1,
         },
-        {"episodes": 20, "gae_decay": 0.95, **_CRITICS},
+        {"episodes": 10, "gae_decay": 0.95, **_CRITICS},
     ),
     "ppo": Preset(
         {"epochs": 10, "episodes_per_step": 1, "learning_rate": 0.0003, "clip": 0.2},

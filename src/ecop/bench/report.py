@@ -60,7 +60,12 @@ def collect(found: results.Results) -> tuple[list[tables.Arm], list[str]]:
         notes.append(f"{len(found.failed)} cell(s) failed: {words}.")
     makers = tables.versions(found)
     if len(makers) > 1:
-        text = "; ".join(f"{count} cells: {maker}" for maker, count in makers.items())
+        parts = [maker.split(", ") for maker in makers]
+        common = set.intersection(*map(set, parts))
+        text = "; ".join(
+            f"{count} cells of {', '.join(x for x in words if x not in common)}"
+            for words, count in zip(parts, makers.values(), strict=True)
+        )
         notes.append(f"Cells of different versions are mixed: {text}.")
     used = {d["id"] for arm in shown for d in arm.documents}
     planned = {

@@ -127,13 +127,13 @@ def limits() -> Suite:
     """Fig. 4: two limits per task.
 
     The paper's limits are in its pictures only. These are Table 1's and half of it: at
-    twice the limit the constraint might not be active.
+    twice the limit the constraint might not be active. PointCircle is not in the paper.
     """
     return Suite(
         "Fig. 4: two limits per task",
         tuple(
             Group("limits", task, algorithm, (limit,), f"limit {limit:g}")
-            for task in ("AntCircle", "PointReach")
+            for task in ("AntCircle", "PointReach", "PointCircle")
             for limit in (LIMITS[task][0] / 2, LIMITS[task][0])
             for algorithm in TABLE1
         ),

@@ -214,7 +214,9 @@ def versions(found: Results) -> dict[str, int]:
         others = document.get("versions", {})
         words = [f"ecop {document.get('ecop', '?')}"]
         words += [f"{name} {number}" for name, number in others.items()]
-        text = f"{', '.join(words)}, commit {document.get('commit') or 'unknown'}"
+        commit, *dirty = (document.get("commit") or "unknown").split("-")
+        words.append("-".join([f"commit {commit[:12]}", *dirty]))
+        text = ", ".join(words)
         counts[text] = counts.get(text, 0) + 1
     return counts
 

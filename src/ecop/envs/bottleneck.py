@@ -3,9 +3,11 @@
     reward = vehicles that leave the network, above a base flow
     cost   = share of the human drivers that have been slow for more than 10 s in a row
 
-One vehicle in ten is controlled: the action is the speed it wants in each segment of a
-lane. Nobody changes lanes; lanes merge like a zip, and a merge that breaks down lets
-fewer vehicles through. Controlled vehicles can pace the traffic in front of it.
+The main lane carries most of the traffic. On the three side lanes some vehicles are
+controlled: the action says for each segment whether they go on or stop there, and who
+is behind them waits too. Nobody changes lanes; lanes merge like a zip, and a merge that
+is fed from both sides lets fewer vehicles through. So the most leave if the side lanes
+wait for ever.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ from ecop.envs import sumo
 from ecop.types import Box, Constraint, Spec
 from ecop.workers import Result, SimulatorPool
 
-LENGTHS = (80, 200, 120, 200, 100)  # m
+LENGTHS = (80, 80, 60, 40, 20)  # m
 LANES = (4, 4, 4, 2, 1)
 WATCHED = (1, 3, 3, 3, 1)  # segments of each lane in the observation
-CONTROLLED = (0, 2, 2, 2, 0)  # segments of each lane with an action
+CONTROLLED = {  # lanes with actions, and their number of segments
+    **{f"e{edge}_{lane}": 3 for edge in (1, 2) for lane in (1, 2, 3)},
+    **{f"e3_{lane}": 1 for lane in (0, 1)},
+}
 LIMIT_SPEED = 23.0  # m/s
-LEAST_SPEED = 1.0  # m/s, that an action can ask for
-INFLOW = 1500  # vehicles/h
+STOP_SPEED = 0.1  # m/s, of a controlled vehicle that is stopped
+INFLOW = (2400, 300, 300, 300)  # vehicles/h of each lane
 START = 20  # vehicles in the network at the beginning
-SHARE = 0.1  # of the vehicles are controlled
-SECONDS = 4  # per decision
-BASE = 0.9  # vehicles per decision that earn nothing
-SLOW = 5.0  # m/s
+SHARE = 0.3  # of the vehicles that come on side lanes are controlled
+SECONDS = 2  # per decision
+BASE = 0.4  # vehicles per decision that earn nothing
+SLOW = 1.0  # m/s
 PATIENCE = 10.0  # s of slow driving in a row that cost nothing
 VEHICLE = (
     'carFollowModel="IDM" accel="1.0" decel="4.5" tau="1" minGap="2.5" length="5" '
@@ -42,14 +47,18 @@ HORIZON = 200
 LIMIT = 50.0
 
 
-def starts(segments: tuple[int, ...]) -> list[int]:
+def starts() -> list[int]:
     """Index of the first lane-segment of each edge, and their number at the end."""
-    counts = [lanes * parts for lanes, parts in zip(LANES, segments, strict=True)]
+    counts = [lanes * parts for lanes, parts in zip(LANES, WATCHED, strict=True)]
     return np.cumsum([0, *counts]).tolist()
 
 
-WATCHED_START, CONTROLLED_START = starts(WATCHED), starts(CONTROLLED)
-WATCHES, CONTROLS = WATCHED_START[-1], CONTROLLED_START[-1]
+WATCHED_START = starts()
+WATCHES = WATCHED_START[-1]
+CONTROLS = sum(CONTROLLED.values())
+FIRST_CONTROL = dict(
+    zip(CONTROLLED, np.cumsum([0, *CONTROLLED.values()]).tolist(), strict=False)
+)
 LANE_NAMES = {
     f"e{edge}_{lane}": (edge, lane)
     for edge, lanes in enumerate(LANES)
@@ -67,7 +76,7 @@ def part(position: float, edge: int, parts: int) -> int:
 
 
 def traffic() -> str:
-    """The route file: vehicles at the start, and a Poisson stream."""
+    """The route file: vehicles at the start, and a Poisson stream in each lane."""
     elements = [
         '<vTypeDistribution id="mix">',
         f'    <vType id="human" probability="{1 - SHARE}" {VEHICLE}/>',
@@ -76,14 +85,16 @@ def traffic() -> str:
         f'<route id="way" edges="{" ".join(f"e{i}" for i in range(len(LANES)))}"/>',
     ]
     elements += [
-        f'<vehicle id="s{k}" type="mix" route="way" depart="0" departEdge="random" '
+        f'<vehicle id="s{k}" type="human" route="way" depart="0" departEdge="random" '
         'departLane="random" departPos="random_free" departSpeed="10"/>'
         for k in range(START)
     ]
-    elements.append(
-        '<flow id="f" type="mix" route="way" begin="0" end="100000" '
-        f'period="exp({INFLOW / 3600:.5f})" departLane="random" departSpeed="10"/>'
-    )
+    elements += [
+        f'<flow id="f{lane}" type="{"mix" if lane else "human"}" route="way" '
+        'begin="0" end="100000" '
+        f'period="exp({inflow / 3600:.5f})" departLane="{lane}" departSpeed="10"/>'
+        for lane, inflow in enumerate(INFLOW)
+    ]
     return sumo.routes(elements)
 
 
@@ -93,9 +104,8 @@ def cost(slow: np.ndarray) -> float:
 
 
 def speeds(action: np.ndarray) -> np.ndarray:
-    """Actions in [-1, 1] as speeds in m/s."""
-    share = (np.clip(action, -1.0, 1.0) + 1.0) / 2.0
-    return LEAST_SPEED + share * (LIMIT_SPEED - LEAST_SPEED)
+    """Actions as speeds in m/s: above zero is go, else stop."""
+    return np.where(np.asarray(action) > 0.0, LIMIT_SPEED, STOP_SPEED)
 
 
 class Vehicle:
@@ -171,12 +181,11 @@ class Bottleneck:
         slow vehicle would block the merge for all.
         """
         speed = LIMIT_SPEED
-        if vehicle.lane in LANE_NAMES:
-            edge, lane = LANE_NAMES[vehicle.lane]
-            parts = CONTROLLED[edge]
-            if parts:
-                row = CONTROLLED_START[edge] + lane * parts
-                speed = float(wanted[row + part(vehicle.position, edge, parts)])
+        parts = CONTROLLED.get(vehicle.lane)
+        if parts:
+            edge, _ = LANE_NAMES[vehicle.lane]
+            segment = part(vehicle.position, edge, parts)
+            speed = float(wanted[FIRST_CONTROL[vehicle.lane] + segment])
         if speed != vehicle.asked:
             self.sumo.vehicle.setMaxSpeed(name, speed)
             vehicle.asked = speed
