@@ -20,7 +20,7 @@ from ecop.envs import sumo
 from ecop.types import Box, Constraint, Spec
 from ecop.workers import Result, SimulatorPool
 
-LENGTHS = (80, 80, 60, 40, 20)  # m
+LENGTHS = (100, 80, 60, 40, 20)  # m
 LANES = (4, 4, 4, 2, 1)
 WATCHED = (1, 3, 3, 3, 1)  # segments of each lane in the observation
 CONTROLLED = {  # lanes with actions, and their number of segments
