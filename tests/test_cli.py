@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ecop import cli
+from ecop import cli, display
 
 
 def run(*args, capsys=None):
@@ -105,3 +105,14 @@ def test_list(capsys):
     text = capsys.readouterr().out
     assert "PointCircle" in text
     assert "boundary <= 10" in text
+
+
+def test_the_time_left_forgets_a_pause():
+    pace = display.Pace()
+    seconds = 0.0
+    for iteration in range(1, 61):
+        seconds += 600.0 if iteration == 30 else 1.0
+        line = {"iteration": iteration, "env_steps": 10 * iteration, "seconds": seconds}
+        pace.update([line, line])
+    assert pace.speed == pytest.approx(20.0)
+    assert pace.left(100) == pytest.approx(40.0)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from statistics import fmean
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+RECENT = 20  # iterations that the speed and the time left are estimated from
 
 
 class PlainWatch:
@@ -93,18 +96,16 @@ class LiveWatch:
 
 
 class Pace:
-    """Steps per second and time left, from the first to the newest metrics."""
+    """Steps per second and time left, from the metrics of the latest iterations."""
 
     def __init__(self) -> None:
-        self.first: tuple[int, int, float] | None = None
-        self.newest = (0, 0, 0.0)
+        self.recent: deque[tuple[int, int, float]] = deque(maxlen=RECENT)
 
     def update(self, lines: list[dict[str, Any]]) -> None:
         """Take the newest metrics in."""
         line = lines[0]
         steps = line["env_steps"] * len(lines)
-        self.newest = (line["iteration"], steps, line["seconds"])
-        self.first = self.first or self.newest
+        self.recent.append((line["iteration"], steps, line["seconds"]))
 
     @property
     def speed(self) -> float:
@@ -114,15 +115,15 @@ class Pace:
     def left(self, total: int) -> float | None:
         """Seconds until iteration `total`, None while it cannot be told."""
         rate = self._rate(0)
-        return (total - self.newest[0]) / rate if rate else None
+        return (total - self.recent[-1][0]) / rate if rate else None
 
     def _rate(self, entry: int) -> float:
         # The first call contains the compilation; the rate is counted from its end.
-        assert self.first is not None
-        seconds = self.newest[2] - self.first[2]
+        first, newest = self.recent[0], self.recent[-1]
+        seconds = newest[2] - first[2]
         if seconds <= 0:
-            return self.newest[entry] / self.newest[2] if self.newest[2] else 0.0
-        return (self.newest[entry] - self.first[entry]) / seconds
+            return newest[entry] / newest[2] if newest[2] else 0.0
+        return (newest[entry] - first[entry]) / seconds
 
 
 def watch(title: str) -> PlainWatch | LiveWatch:
