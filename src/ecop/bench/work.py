@@ -263,6 +263,7 @@ def film_clip(run: Any, file: Path) -> str:
     try:
         draw_episode(run.learner, run.states[0], run.config.task, fresh)
     except UserError as error:
+        fresh.unlink(missing_ok=True)
         return str(error)
     fresh.replace(file)
     return ""
