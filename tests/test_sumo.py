@@ -184,8 +184,8 @@ def test_bottleneck_cost_and_controlled_speeds():
     sim.close()
 
 
-def test_actions_above_zero_are_go():
-    wanted = bottleneck.speeds(np.array([-2.0, -0.1, 0.0, 0.1, 2.0]))
+def test_actions_above_the_threshold_are_go():
+    wanted = bottleneck.speeds(np.array([-2.0, 0.0, 0.3, 0.31, 2.0]))
     np.testing.assert_allclose(wanted, [0.1, 0.1, 0.1, 23.0, 23.0])
     assert bottleneck.cost(np.zeros(0)) == 0.0
     assert bottleneck.cost(np.array([10.0, 11.0, 0.0, 30.0])) == 0.5

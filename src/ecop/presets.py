@@ -53,9 +53,10 @@ _CRITICS = {"critic_steps": 80, "critic_episodes": 1}
 TUNED: dict[str, Preset] = {
     "ecop": Preset(
         {
-            "beta": 10.0,
+            "beta": 5.0,
             "caution": 0.5,
-            "backward_steps": 200,
+            "backward_steps": 1,
+            "passes": 100,
             "episodes_per_step": 1,
             "learning_rate": 0.0001,
             "clip": 0.1,

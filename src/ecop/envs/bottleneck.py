@@ -29,6 +29,7 @@ CONTROLLED = {  # lanes with actions, and their number of segments
 }
 LIMIT_SPEED = 23.0  # m/s
 STOP_SPEED = 0.1  # m/s, of a controlled vehicle that is stopped
+GO = 0.3  # actions above it let vehicles go
 INFLOW = (2400, 300, 300, 300)  # vehicles/h of each lane
 START = 20  # vehicles in the network at the beginning
 SHARE = 0.3  # of the vehicles that come on side lanes are controlled
@@ -104,8 +105,8 @@ def cost(slow: np.ndarray) -> float:
 
 
 def speeds(action: np.ndarray) -> np.ndarray:
-    """Actions as speeds in m/s: above zero is go, else stop."""
-    return np.where(np.asarray(action) > 0.0, LIMIT_SPEED, STOP_SPEED)
+    """Actions as speeds in m/s: above GO is go, else stop."""
+    return np.where(np.asarray(action) > GO, LIMIT_SPEED, STOP_SPEED)
 
 
 class Vehicle:
