@@ -53,6 +53,11 @@ def test_charts_and_controls(browser, file):
     assert browser.run("document.querySelectorAll('#curves .limit').length") == 1
     assert browser.run("document.querySelectorAll('#scatter path.mark').length") > 12
     assert browser.run("document.querySelectorAll('#violations svg').length") == 2
+    names = browser.run(
+        "[...document.querySelectorAll('#violations text')].map(t => t.textContent)"
+    )
+    assert "e-COP" in names
+    assert "PPO" not in names
     choose(browser, "task", "Navigation")
     assert first != "Navigation"
     assert browser.run(CURVES) == 3 * 12

@@ -361,6 +361,8 @@
       return;
     }
     const first = series[0];
+    // What sees no cost is far from all others and would squeeze them.
+    const judged = series.length > 1 ? series.filter((s) => s.name !== DATA.reference) : series;
     const limit = (i) => {
       const found = unique(series.map((s) => s.limits[i]));
       return found.length === 1 ? found[0] : null;
@@ -374,9 +376,9 @@
     add("curves", (box) => curveChart(box, series, 0, "episodic reward", null, state.mode));
     first.costs.forEach((name, i) => {
       add("curves", (box) => curveChart(box, series, 1 + i, `episodic cost: ${name}`, limit(i), state.mode));
-      add("scatter", (box) => scatterChart(box, series, i, name, limit(i)));
-      add("violations", (box) => rowsChart(box, series, `strong violation: ${name}`, (r) => r.strong[i], false, "in units of the cost"));
-      add("violations", (box) => rowsChart(box, series, `iterations above the limit: ${name}`, (r) => r.above[i], true, "share of iterations"));
+      add("scatter", (box) => scatterChart(box, judged, i, name, limit(i)));
+      add("violations", (box) => rowsChart(box, judged, `strong violation: ${name}`, (r) => r.strong[i], false, "in units of the cost"));
+      add("violations", (box) => rowsChart(box, judged, `iterations above the limit: ${name}`, (r) => r.above[i], true, "share of iterations"));
     });
     charts.forEach((chart) => chart());
   }

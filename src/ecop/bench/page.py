@@ -22,7 +22,7 @@ import ecop
 from ecop.bench import paper
 from ecop.bench.cells import seed_of
 from ecop.bench.results import Results
-from ecop.bench.suites import BATCH, EVERYONE
+from ecop.bench.suites import BATCH, EVERYONE, REFERENCE
 from ecop.bench.tables import SECTIONS, Arm, Entry, Table, versions
 
 POINTS = 150  # of a curve that are drawn
@@ -81,6 +81,7 @@ def data(shown: Sequence[Arm]) -> dict[str, Any]:
     return {
         "sections": SECTIONS,
         "order": [paper.NAMES[name] for name in EVERYONE],
+        "reference": paper.NAMES[REFERENCE],
         "arms": [arm_data(arm) for arm in drawn],
     }
 
@@ -245,7 +246,8 @@ values.</p>
 <div class="charts" id="curves"></div>
 <h3>Reward against cost</h3>
 <p class="note">Fresh episodes of the last policies: a small mark per run, a large one
-for the mean. The shaded side is within the limit.</p>
+for the mean. The shaded side is within the limit. Here and below PPO, which sees no
+cost, is drawn only if it is chosen alone.</p>
 <div class="charts" id="scatter"></div>
 <h3>Violations during training</h3>
 <p class="note">Strong violation is the mean positive part of cost minus limit over all
