@@ -19,7 +19,7 @@ from ecop.algorithms.ppo_lag import lagrangian_loss
 from ecop.algorithms.trpo_lag import TRPOLagrangian
 from ecop.learning.surrogates import dimensionless
 from ecop.learning.trust_region import localise
-from probes import random_problem
+from probes import compiled, random_problem
 
 
 def moved(params, by=0.15):
@@ -162,8 +162,7 @@ def test_the_dual_of_cpo_when_reward_and_cost_agree():
 def one_update(algorithm, problem, batch):
     spec, policy, params, _ = problem
     state = algorithm.init(policy, params, spec)
-    run = jax.jit(lambda p, s, b: algorithm.update(jax.random.key(0), policy, p, s, b))
-    return run(params, state, batch)
+    return compiled(algorithm, policy)(jax.random.key(0), params, state, batch)
 
 
 def predicted(problem, batch, new):

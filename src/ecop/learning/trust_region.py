@@ -19,7 +19,7 @@ from ecop.learning.surrogates import policy_change, ratio, step_mean
 from ecop.types import Batch, UserError, require
 
 TINY = 1e-12  # a square norm below it counts as zero
-SOFTNESS = 1e-4  # relative; keeps the Gram matrix of dependent gradients invertible
+CORRELATION_LOSS = 1e-4  # keeps the Gram matrix of dependent gradients invertible
 
 
 @runtime_checkable
@@ -189,12 +189,13 @@ def line_search(
 
 
 def gram(b: Float[Array, "C P"], back: Float[Array, "C P"]) -> Float[Array, "C C"]:
-    """B L^-1 B^T of the gradients b and back = B L^-1, with a softened diagonal.
+    """B L^-1 B^T of the gradients b and back = B L^-1, its correlations a little less.
 
     Conjugate gradients are not exact, so the product is made symmetric.
     """
     product = b @ back.T
-    return 0.5 * (product + product.T) + SOFTNESS * jnp.diag(jnp.diag(product))
+    product = 0.5 * (product + product.T)
+    return product - CORRELATION_LOSS * (product - jnp.diag(jnp.diag(product)))
 
 
 def projection(
