@@ -19,7 +19,7 @@ from ecop.algorithms.ppo_lag import lagrangian_loss
 from ecop.algorithms.trpo_lag import TRPOLagrangian
 from ecop.learning.surrogates import dimensionless
 from ecop.learning.trust_region import localise
-from probes import random_problem
+from probes import compiled, random_problem
 
 
 def moved(params, by=0.15):
@@ -29,41 +29,95 @@ def moved(params, by=0.15):
 # CPO
 
 
-def instance(seed):
-    """A random step problem of a few parameters: F, g, b, c."""
-    rng = np.random.default_rng(seed)
-    size = 4
-    root = rng.normal(size=(size, size))
-    fisher = root @ root.T + 0.3 * np.eye(size)
-    g, b = rng.normal(size=size), rng.normal(size=size)
-    reach = np.sqrt(2 * DELTA * b @ np.linalg.solve(fisher, b))
-    # From far inside the limit to far outside of it.
-    c = [-2.0, -0.7, -0.2, 0.0, 0.3, 0.9, 1.5][seed % 7] * reach
-    return fisher, g, b, c, reach
-
-
 DELTA = 0.02
 
 
-@pytest.mark.parametrize("seed", range(28))
-def test_the_dual_of_cpo_against_a_generic_solver(seed):
-    fisher, g, b, c, reach = instance(seed)
-    natural, cost = np.linalg.solve(fisher, g), np.linalg.solve(fisher, b)
-    q, r, s = (jnp.float32(x) for x in (g @ natural, g @ cost, b @ cost))
-    dual = jax.jit(solve_dual, static_argnums=4)(q, r, s, jnp.float32(c), DELTA)
-    if c > reach:
-        assert bool(dual.recover)
-        return
+def instance(seed, count):
+    """A random step problem in an orthonormal basis of F: h, d [count, P], c [count].
+
+    Each limit alone lies somewhere from far inside to just outside the region.
+    """
+    rng = np.random.default_rng(seed)
+    h, d = rng.normal(size=4), rng.normal(size=(count, 4))
+    place = [-2.0, -0.7, -0.2, 0.0, 0.3, 0.9, 1.5]
+    chosen = [place[seed % 7], *rng.choice(place[:5], count - 1)]
+    return h, d, chosen * np.sqrt(2 * DELTA * np.sum(d**2, axis=1))
+
+
+def dual_of(h, d, c):
+    """CPO's dual in float32, and the step it stands for."""
+    q, r, s, c = (jnp.asarray(x, jnp.float32) for x in (h @ h, d @ h, d @ d.T, c))
+    dual = jax.jit(solve_dual, static_argnums=4)(q, r, s, c, DELTA)
+    return dual, float(dual.share) * (float(dual.t) * h - np.asarray(dual.mu) @ d)
+
+
+def nearest(d, c):
+    """The shortest y with c + d y <= 0, by a generic solver."""
+    found = optimize.minimize(
+        lambda y: 0.5 * y @ y,
+        np.zeros(d.shape[1]),
+        jac=lambda y: y,
+        constraints={
+            "type": "ineq",
+            "fun": lambda y: -(c + d @ y),
+            "jac": lambda y: -d,
+        },
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    return found.x
+
+
+def closed_form(q, r, s, c):
+    """The paper's lambda and nu for one constraint that the region meets."""
+    if c <= 0.0 and c**2 >= 2 * DELTA * s:
+        return np.sqrt(q / (2 * DELTA)), 0.0
+
+    def value(scale):
+        nu = max(0.0, r + scale * c) / s
+        square = q - 2 * nu * r + nu**2 * s
+        return 0.5 * square / scale + scale * DELTA - nu * c
+
+    border = -r / c if c else np.inf * np.sign(r)
+    pieces = ((border, np.inf), (0.0, border)) if c > 0.0 else ((0.0, border),) * 2
+    bound = np.clip(
+        np.sqrt((q - r**2 / s) / (2 * DELTA - c**2 / s)), *np.maximum(pieces[0], 1e-9)
+    )
+    free = np.sqrt(q / (2 * DELTA))
+    free = np.clip(free, 1e-9, max(border, 1e-9)) if c > 0.0 else max(free, border)
+    scale = min((bound, free), key=value)
+    return scale, max(0.0, r + scale * c) / s
+
+
+@pytest.mark.parametrize("seed", [s for s in range(28) if s % 7 != 6])
+def test_the_dual_of_cpo_against_the_closed_form(seed):
+    h, d, c = instance(seed, 1)
+    dual, _ = dual_of(h, d, c)
+    scale, nu = closed_form(h @ h, (d @ h)[0], (d @ d.T)[0, 0], c[0])
     assert not bool(dual.recover)
-    ours = (natural - float(dual.multiplier) * cost) / float(dual.scale)
-    # The same problem over an orthonormal basis of F, for the generic solver.
-    factor = np.linalg.cholesky(fisher)
-    h, d = (np.linalg.solve(factor, x) for x in (g, b))
+    assert float(dual.share) == pytest.approx(1.0, abs=1e-3)
+    assert float(dual.t) * scale == pytest.approx(1.0, rel=1e-3)
+    assert float(dual.mu[0] / dual.t) == pytest.approx(nu, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(14))
+def test_the_dual_of_cpo_against_a_generic_solver(seed, count):
+    h, d, c = instance(seed, count)
+    reach = np.sqrt(2 * DELTA * np.sum(d**2, axis=1))
+    close = nearest(d, c)
+    dual, ours = dual_of(h, d, c)
+    assert 0.5 * ours @ ours <= DELTA * 1.001
+    assert bool(dual.recover) == (0.5 * close @ close > DELTA)
+    if bool(dual.recover):
+        along = close * np.sqrt(2 * DELTA / (close @ close))
+        np.testing.assert_allclose(ours, along, rtol=1e-3, atol=1e-4)
+        assert np.all(d @ ours < 0.0, where=c > 0.0)
+        return
     # At exactly 0 the region has no gradient and the solver no direction.
-    start = -d * 1.001 * max(c, 0) / (d @ d) + 1e-3 * h
     best = optimize.minimize(
         lambda y: -h @ y,
-        start,
+        close + 1e-3 * h,
         jac=lambda y: -h,
         constraints=[
             {
@@ -76,32 +130,46 @@ def test_the_dual_of_cpo_against_a_generic_solver(seed):
         method="SLSQP",
         options={"ftol": 1e-10, "maxiter": 500},
     )
-    assert 0.5 * ours @ fisher @ ours <= DELTA * 1.001
-    assert c + b @ ours <= 1e-3 * reach
-    assert g @ ours == pytest.approx(-best.fun, rel=2e-3, abs=1e-4)
+    assert np.all(c + d @ ours <= 1e-3 * reach)
+    assert np.all(np.asarray(dual.mu) >= 0.0)
+    assert h @ ours == pytest.approx(-best.fun, rel=2e-3, abs=1e-4)
 
 
 def test_the_dual_of_cpo_without_a_cost_gradient():
-    zero = jnp.float32(0.0)
+    h = np.array([1.0, 1.0])
     for c, recover in ((-1.0, False), (0.0, False), (1.0, True)):
-        dual = solve_dual(jnp.float32(2.0), zero, zero, jnp.float32(c), 0.01)
+        dual, step = dual_of(h, np.zeros((1, 2)), np.array([c]))
         assert bool(dual.recover) == recover
-        assert float(dual.multiplier) == 0.0
-        assert recover or float(dual.scale) == pytest.approx(10.0)
+        assert float(dual.mu[0]) == 0.0
+        np.testing.assert_allclose(
+            step, 0.0 if recover else np.sqrt(DELTA), rtol=1e-3, atol=1e-6
+        )
+    # Another broken limit is mended all the same.
+    d = np.array([[0.0, 0.0], [1.0, 0.0]])
+    dual, step = dual_of(h, d, np.array([1.0, 0.1]))
+    assert bool(dual.recover)
+    np.testing.assert_allclose(step, [-0.1, 0.0], rtol=1e-3, atol=1e-6)
+
+
+def test_the_dual_of_cpo_when_reward_and_cost_agree():
+    """The best step ends at the limit and leaves a part of the region unused."""
+    h = np.array([1.0, 2.0])
+    dual, step = dual_of(h, h[None], np.array([-0.1]))
+    assert not bool(dual.recover)
+    np.testing.assert_allclose(step, 0.1 * h / (h @ h), rtol=1e-2)
 
 
 def one_update(algorithm, problem, batch):
     spec, policy, params, _ = problem
     state = algorithm.init(policy, params, spec)
-    run = jax.jit(lambda p, s, b: algorithm.update(jax.random.key(0), policy, p, s, b))
-    return run(params, state, batch)
+    return compiled(algorithm, policy)(jax.random.key(0), params, state, batch)
 
 
 def predicted(problem, batch, new):
-    """Gain and predicted violation of the new parameters, dimensionless."""
+    """Gain and predicted violations of the new parameters, dimensionless."""
     _, policy, params, _ = problem
-    gain, violation = _predicted(policy, params, batch, new)
-    return float(gain), float(violation[0])
+    gain, violations = _predicted(policy, params, batch, new)
+    return float(gain), np.asarray(violations)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -155,6 +223,40 @@ def test_trust_regions_keep_their_promises(algorithm):
     assert violation <= 1e-4
     assert float(info["multipliers"][0]) > 0.0
     assert gain > 0.0
+
+
+@pytest.mark.parametrize("algorithm", [CPO(), PCPO()])
+def test_trust_regions_keep_several_limits(algorithm):
+    problem = random_problem(count=2)
+    batch = problem[3]
+    # Both broken: both must fall.
+    broken = batch._replace(violation=jnp.full(2, 50.0, jnp.float32))
+    new, _, info = one_update(algorithm, problem, broken)
+    start = predicted(problem, broken, problem[2])[1]
+    assert np.all(predicted(problem, broken, new)[1] < start - 1e-3)
+    assert float(info["kl"]) <= algorithm.target_kl
+    # The first is far, the second close and against the reward.
+    tied = batch._replace(
+        cost_adv=0.5 * batch.cost_adv + batch.adv[..., None],
+        violation=jnp.asarray([-50.0, -0.1], jnp.float32),
+    )
+    new, _, info = one_update(algorithm, problem, tied)
+    gain, violations = predicted(problem, tied, new)
+    assert np.all(violations <= 1e-4)
+    assert gain > 0.0
+    assert float(info["multipliers"][0]) == 0.0
+    assert float(info["multipliers"][1]) > 0.0
+    # A limit that is far is as good as none.
+    alone = random_problem(count=1)
+    one = tied._replace(
+        cost_adv=tied.cost_adv[..., 1:],
+        cost_error=tied.cost_error[1:],
+        violation=tied.violation[1:],
+    )
+    other, _, _ = one_update(algorithm, alone, one)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), new, other
+    )
 
 
 # First-order objectives

@@ -80,7 +80,7 @@ def test_slack_constraint_gives_the_unconstrained_optimum(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(CONSTRAINED) - {"cpo", "pcpo"}))
+@pytest.mark.parametrize("name", CONSTRAINED)
 def test_two_constraints_one_active(name):
     """Small steps: a policy that has lost its noise sees no slope in a 0/1 cost.
 

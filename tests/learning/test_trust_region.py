@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from scipy import optimize
 
 from ecop.learning.trust_region import (
     conjugate_gradient,
     fisher_product,
+    gram,
     line_search,
     localise,
+    projection,
 )
 from ecop.types import Box, Discrete
 from probes import random_problem
@@ -89,3 +92,60 @@ def test_line_search(limit, share):
     step = jnp.asarray([2.0, 0.0], jnp.float32)
     found = line_search(lambda s: jnp.max(s) <= limit, step, 5, 0.5)
     assert float(found) == share
+
+
+def project(b, excess):
+    """Our multipliers, and B L^-1 B^T in double precision; L is the identity."""
+    rows = jnp.asarray(b, jnp.float32)
+    mu = jax.jit(lambda b, a: projection(gram(b, b))(a))(
+        rows, jnp.asarray(excess, jnp.float32)
+    )
+    return np.asarray(mu, np.float64), b @ b.T
+
+
+def check_optimal(b, excess, tolerance=1e-3):
+    """The conditions of Karush, Kuhn and Tucker."""
+    mu, s = project(b, excess)
+    left = excess - s @ mu  # what remains of each constraint
+    size = np.abs(excess).max() + 1e-9
+    assert np.all(mu >= 0.0)
+    assert np.all(left <= tolerance * size)
+    assert np.all(np.abs(left[mu > 0.0]) <= tolerance * size)
+    return mu
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_projection_against_a_generic_solver(seed, count):
+    rng = np.random.default_rng([seed, count])
+    b, excess = rng.normal(size=(count, 6)), rng.normal(size=count)
+    mu = check_optimal(b, excess)
+    # mu S mu / 2 - mu a is |B^T mu - y|^2 / 2 less a constant, for B y = a.
+    y = np.linalg.lstsq(b, excess, rcond=None)[0]
+    slow, _ = optimize.nnls(b.T, y)
+    np.testing.assert_allclose(mu, slow, rtol=1e-3, atol=1e-3 * (1 + slow.max()))
+
+
+def test_projection_onto_dependent_constraints():
+    b = np.array([1.0, 2.0, -1.0])
+    # One is enough.
+    np.testing.assert_allclose(project(b[None], np.ones(1))[0], 1 / 6, rtol=1e-3)
+    # Twice the same, and the same in another unit.
+    assert check_optimal(np.stack([b, b]), np.ones(2)).sum() == pytest.approx(
+        1 / 6, rel=1e-3
+    )
+    check_optimal(np.stack([b, 10 * b]), np.array([1.0, 10.0]))
+    check_optimal(np.stack([b, b]), np.array([1.0, 0.5]))
+    # No step changes the first.
+    mu, _ = project(np.stack([0 * b, b]), np.array([3.0, 1.0]))
+    np.testing.assert_allclose(mu, [0.0, 1 / 6], rtol=1e-3)
+    # They contradict each other: a compromise, and a distance that says so.
+    opposed = np.stack([b, -b])
+    mu, _ = project(opposed, np.ones(2))
+    np.testing.assert_allclose(opposed.T @ mu / mu.max(), 0.0, atol=1e-3)
+    assert np.isfinite(mu).all()
+    assert mu.sum() > 1e3
+
+
+def test_projection_without_constraints():
+    assert project(np.zeros((0, 3)), np.zeros(0))[0].shape == (0,)

@@ -2,18 +2,19 @@
 
 | here       | paper | meaning                                                        |
 |------------|-------|----------------------------------------------------------------|
-| g, b       | g, a  | gradients of E[ratio A] and E[ratio A_C]                       |
-| violation  | b     | J_C - d of pi_old, in the unit of b                            |
+| g, b       | g, a  | gradients of E[ratio A] [P] and of each E[ratio A_C] [C, P]    |
+| violation  | b     | J_C - d of pi_old [C], in the unit of b                        |
 | reach      | x     | sqrt(2 delta / g F^-1 g) F^-1 g: the reward step, TRPO's       |
 | projection | L     | metric of the projection: F ("kl") or the identity ("l2")      |
-| step       |       | reach - max(0, (b reach + c) / (b L^-1 b)) L^-1 b              |
+| step       |       | argmin (x - reach) L (x - reach)  s.t.  c + b x <= 0           |
 
-The line search of 25 x 0.8 shortens the sum of both steps until the mean KL is within
-the region and the cost surrogate is no higher than max(-c, 0).
+With one constraint the step is reach - max(0, (b reach + c) / (b L^-1 b)) L^-1 b. The
+line search of 25 x 0.8 shortens the sum of both steps until the mean KL is within the
+region and each cost surrogate is no higher than its max(-c, 0).
 
 Deviations: that line search (the paper's algorithm has none; the comparison's table
-does); c and b are dimensionless and in one unit (learning/surrogates.py); one
-constraint only; finite-horizon advantages.
+does); c and b are dimensionless and in one unit (learning/surrogates.py); several
+constraints are projected onto together, the paper has one; finite-horizon advantages.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from ecop.algorithms.cpo import refuse_several
 from ecop.learning.networks import Policy
 from ecop.learning.surrogates import dimensionless
 from ecop.learning.trust_region import (
+    gram,
     localise,
     natural,
+    projection,
     require_region,
     safe_inverse,
     take_step,
@@ -71,7 +73,6 @@ class PCPO:
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy, params
-        refuse_several(spec, "PCPO")
         return State(jnp.zeros(len(spec.enforced), jnp.float32))
 
     def update(
@@ -83,28 +84,23 @@ class PCPO:
         local = localise(policy, params, batch)
         start = local.point
         g = jax.grad(local.gain)(start)
-        b = jax.grad(lambda flat: jnp.sum(local.costs(flat)))(start)
-        # Without a constraint any c < 0 with b = 0 projects nothing.
-        c = jnp.sum(batch.violation) if batch.violation.size else jnp.float32(-1.0)
+        b, c = jax.jacrev(local.costs)(start), batch.violation
         solve = natural(local, self)
         direction = solve(g)
         length = jnp.sqrt(2.0 * self.target_kl * safe_inverse(jnp.dot(g, direction)))
         reach = length * direction
-        back = solve(b) if self.projection == "kl" else b
-        weight = jnp.maximum(0.0, jnp.dot(b, reach) + c) * safe_inverse(
-            jnp.dot(b, back)
-        )
-        step = reach - weight * back
-        allowed = jnp.sum(local.costs(start)) + jnp.maximum(0.0, -c)
+        back = jax.vmap(solve)(b) if self.projection == "kl" else b
+        weights = projection(gram(b, back))(c + b @ reach)
+        step = reach - weights @ back
+        allowed = local.costs(start) + jnp.maximum(0.0, -c)
 
         def accept(end: Array) -> Array:
-            return jnp.sum(local.costs(end)) <= allowed
+            return jnp.all(local.costs(end) <= allowed)
 
         new, info = take_step(policy, batch, local, step, accept, self)
-        # The step is length (F^-1 g - multiplier L^-1 b).
-        multiplier = weight * safe_inverse(length)
         info |= {
-            "multipliers": jnp.broadcast_to(multiplier, batch.violation.shape),
+            # The step is length (F^-1 g - multipliers L^-1 b).
+            "multipliers": weights * safe_inverse(length),
             "gradient_norm": optax.tree.norm(g),
         }
         return new, State(scale), info

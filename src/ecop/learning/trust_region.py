@@ -1,4 +1,4 @@
-"""Natural gradients: surrogates around a policy, Fisher products, line search.
+"""Natural gradients: surrogates, Fisher products, projection, line search.
 
 Parameters are flat vectors [P] here; `localise` flattens and restores them.
 """
@@ -17,6 +17,9 @@ from jaxtyping import Array, Float
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import policy_change, ratio, step_mean
 from ecop.types import Batch, UserError, require
+
+TINY = 1e-12  # a square norm below it counts as zero
+CORRELATION_LOSS = 1e-4  # keeps the Gram matrix of dependent gradients invertible
 
 
 @runtime_checkable
@@ -185,7 +188,42 @@ def line_search(
     return jnp.where(accepted, share, 0.0)
 
 
+def gram(b: Float[Array, "C P"], back: Float[Array, "C P"]) -> Float[Array, "C C"]:
+    """B L^-1 B^T of the gradients b and back = B L^-1, its correlations a little less.
+
+    Conjugate gradients are not exact, so the product is made symmetric.
+    """
+    product = b @ back.T
+    product = 0.5 * (product + product.T)
+    return product - CORRELATION_LOSS * (product - jnp.diag(jnp.diag(product)))
+
+
+def projection(
+    s: Float[Array, "C C"],
+) -> Callable[[Float[Array, " C"]], Float[Array, " C"]]:
+    """Return a -> mu, the multipliers of a projection onto half spaces.
+
+    The point nearest to y in the metric L with c + B x <= 0 is y - L^-1 B^T mu, where
+    mu >= 0 minimises mu S mu / 2 - mu a with S = B L^-1 B^T and a = c + B y. Every set
+    of constraints is tried as the active one, 2^C of them, and the best mu wins. A
+    constraint without a gradient is never active: no step changes it.
+    """
+    count = len(s)
+    sets = jnp.arange(2**count)[:, None] >> jnp.arange(count)[None] & 1
+    active = (sets == 1) & (jnp.diag(s) > TINY)[None]  # [2^C, C]
+    both = active[:, :, None] & active[:, None, :]
+    inverse = jnp.linalg.inv(jnp.where(both, s[None], jnp.eye(count)[None]))
+    inverse = jnp.where(both, inverse, 0.0)
+
+    def multipliers(a: Array) -> Array:
+        mu = jnp.maximum(0.0, inverse @ a)  # [2^C, C]
+        value = 0.5 * jnp.sum(mu * (mu @ s), axis=1) - mu @ a
+        return mu[jnp.nanargmin(value)]
+
+    return multipliers
+
+
 def safe_inverse(x: Float[Array, ""]) -> Float[Array, ""]:
     """1 / x for positive x, 0 elsewhere."""
-    positive = x > 1e-12
+    positive = x > TINY
     return jnp.where(positive, 1.0 / jnp.where(positive, x, 1.0), 0.0)
