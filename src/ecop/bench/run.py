@@ -33,10 +33,19 @@ from ecop.types import HostEnv, Spec, UserError
 
 # Where nothing is measured yet: environment steps per second of one cell on one core,
 # the seconds to import JAX, and those until the first iterations are compiled and done.
-STEPS_PER_SECOND = {"PointCircle": 15_000, "PointReach": 15_000, "Navigation": 12_000}
+STEPS_PER_SECOND = {
+    "PointCircle": 70_000,
+    "PointReach": 50_000,
+    "Navigation": 35_000,
+    "AntCircle": 7_000,
+    "AntReach": 7_000,
+    "Humanoid": 10_000,
+    "Grid": 1_100,
+    "Bottleneck": 650,
+}
 UNKNOWN_TASK = 5_000
 IMPORT = 4.0
-START_UP = 20.0
+START_UP = 6.0
 
 
 class Job(NamedTuple):
