@@ -173,7 +173,8 @@ def test_bottleneck_cost_and_controlled_speeds():
             if libsumo.vehicle.getTypeID(name) == "human"
         ]
         slow = [
-            len(speeds[name]) > 10 and all(v < 1.0 for v in speeds[name][-11:])
+            len(speeds[name]) > 10
+            and all(v < bottleneck.SLOW for v in speeds[name][-11:])
             for name in humans
         ]
         assert out.costs[0] == pytest.approx(sum(slow) / len(slow))
