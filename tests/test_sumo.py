@@ -166,7 +166,7 @@ def test_bottleneck_cost_and_controlled_speeds():
     sim.reset(0)
     total = 0.0
     for h in range(60):
-        out = sim.step(np.full(20, -0.75 if h < 30 else 0.25))
+        out = sim.step(np.full(20, -0.75 if h < 30 else 0.75))
         humans = [
             name
             for name in libsumo.vehicle.getIDList()
