@@ -2,7 +2,8 @@
 
 `paper` is the e-COP paper's table of hyperparameters, which covers the baselines; PPO
 and PPO-Lagrangian are not in it and take the values common to the others. `tuned` is
-the outcome of `benchmarks/tune.py`: the same search, on PointCircle, for everyone.
+the outcome of `benchmarks/tune.py`, the same search on PointCircle for everyone; only
+e-COP's was then corrected by further trials (docs/algorithms/README.md).
 """
 
 from __future__ import annotations
