@@ -143,14 +143,17 @@ class Grid:
     def observe(self) -> np.ndarray:
         """Density [24] and mean speed [24] of the edges, and the clocks [8].
 
-        A clock is the time of red over the time that costs nothing, 0 while green.
-        While a light is yellow it cannot be asked to switch: then its clocks are small,
-        so that they say nothing to a policy, and only count the yellow down.
+        A clock is log2(seconds of red / 2) + 1/2, and 0 while green. With 3 s of yellow
+        to come, 2 s is when a light has to switch to keep the 5 s: the clock is
+        negative before and positive from then on. While a light is yellow it cannot be
+        asked to switch: then its clocks are small, so that they say nothing to a
+        policy, and only count the yellow down.
         """
         seen = self.sumo.edge.getAllSubscriptionResults()
         count = np.array([seen[edge][self.variables[0]] for edge in EDGES])
         mean = np.array([seen[edge][self.variables[1]] for edge in EDGES])
-        clock = np.where(self.yellow[:, None] > 0, 0.0, self.red / PATIENCE)
+        due = np.log2(np.maximum(self.red, 1.0) / (PATIENCE - YELLOW)) + 0.5
+        clock = np.where(self.yellow[:, None] > 0, 0.0, due)
         rows = np.arange(len(LIGHTS))
         clock[rows, self.axis] = -0.1 * self.yellow / YELLOW
         parts = (SPACE * count / LENGTH, mean / LIMIT_SPEED, clock.reshape(-1))
