@@ -81,14 +81,17 @@ GRID: dict[str, Callable[[], Policy]] = {
 SIDES = (1, 2, 3)
 
 
+def shut(*lanes: str) -> np.ndarray:
+    """Stop on these lanes, go on the others."""
+    closed = [
+        name in lanes for name, n in bottleneck.CONTROLLED.items() for _ in range(n)
+    ]
+    return np.where(closed, -1.0, 1.0)
+
+
 def gates(closed: tuple[int, ...]) -> np.ndarray:
     """Stop on some of the side lanes, go on the others and after the first merge."""
-    open_to = [
-        name.startswith("e3") or int(name[-1]) not in closed
-        for name, parts in bottleneck.CONTROLLED.items()
-        for _ in range(parts)
-    ]
-    return np.where(open_to, 1.0, -1.0)
+    return shut(*(f"e{edge}_{lane}" for edge in (1, 2) for lane in closed))
 
 
 def sometimes(share: float) -> Policy:
@@ -131,6 +134,9 @@ BOTTLENECK: dict[str, Callable[[], Policy]] = {
     "close one side lane": lambda: lambda sim, rng, h: gates((3,)),
     "close two side lanes": lambda: lambda sim, rng, h: gates((2, 3)),
     "close all side lanes": lambda: lambda sim, rng, h: gates(SIDES),
+    "close one and the last gate of two": lambda: (
+        lambda sim, rng, h: shut("e1_1", "e2_1", "e3_1")
+    ),
     "sides open at random, 10 %": lambda: sometimes(0.1),
     "sides open at random, 15 %": lambda: sometimes(0.15),
     "sides open at random, 20 %": lambda: sometimes(0.2),

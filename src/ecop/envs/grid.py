@@ -5,7 +5,7 @@
 
 Two streets in each direction cross at 2 x 2 lights; traffic goes straight on, and is
 heavier from east to west and back. The lights of an axis are green, yellow or red; a
-light switches when its action is positive, and shows yellow in between. One decision
+light switches when its action is above 0.3, and shows yellow in between. One decision
 is one second. During the yellow of one axis the other one is still red.
 """
 
@@ -22,6 +22,7 @@ LIMIT_SPEED = 12.0  # m/s
 INFLOW = {"E": 900, "W": 900, "N": 450, "S": 450}  # vehicles/h of each street
 START = 5  # vehicles on each entry edge at the beginning
 BASE = 0.3  # vehicles per second that earn nothing
+SWITCH = 0.3  # actions above it ask to switch
 YELLOW = 3  # s
 PATIENCE = 5  # s of red in a row that cost nothing
 VEHICLE = (
@@ -128,8 +129,8 @@ class Grid:
                 self.show(light, CHANGE)
 
     def step(self, action: np.ndarray) -> Result:
-        """Let the lights with a positive action switch; simulate one second."""
-        self.switch(action > 0)
+        """Let the lights that are asked to switch; simulate one second."""
+        self.switch(action > SWITCH)
         left = self.advance()
         return Result(self.observe(), left - BASE, np.array([cost(self.red)]))
 
