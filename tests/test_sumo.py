@@ -141,6 +141,22 @@ def test_grid_yellow_lasts_three_seconds_whatever_is_asked():
     sim.close()
 
 
+def test_grid_switches_when_asked_to():
+    """Above 0.3; the clock changes its sign when it is time for that."""
+    sim = grid.Grid()
+    sim.reset(2)
+    clocks = []
+    for _ in range(5):
+        clocks.append(sim.observe()[48:].reshape(4, 2).sum(axis=1))
+        out = sim.step(np.full(4, 0.3))
+    np.testing.assert_array_equal(np.sign(clocks)[:, 0], [-1, 1, 1, 1, 1])
+    assert out.costs[0] == 4
+    sim.step(np.array([0.3, 0.31, -1.0, 1.0]))
+    shown = [libsumo.trafficlight.getRedYellowGreenState(x) for x in grid.LIGHTS]
+    assert ["y" in state for state in shown] == [False, True, False, True]
+    sim.close()
+
+
 def test_bottleneck_cost_and_controlled_speeds():
     """Clocks from SUMO's speeds; who is asked for which speed on which lane."""
     sim = bottleneck.Bottleneck()
