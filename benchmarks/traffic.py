@@ -34,6 +34,17 @@ def fixed(north: int, east: int) -> Policy:
     return act
 
 
+def fixed_then_long(green: int, last: int) -> Policy:
+    """Green for so many seconds; in the last steps, east-west stays green."""
+    short = fixed(green, green)
+
+    def act(sim: grid.Grid, rng: np.random.Generator, h: int) -> np.ndarray:
+        hold = (sim.axis == 1) & (h >= grid.HORIZON - last)
+        return np.where(hold, -1.0, short(sim, rng, h))
+
+    return act
+
+
 def waiting(sim: grid.Grid) -> np.ndarray:
     """Vehicles that stand in front of each light, by axis [4, 2]."""
     halting = sim.sumo.edge.getLastStepHaltingNumber
@@ -63,6 +74,7 @@ GRID: dict[str, Callable[[], Policy]] = {
     "idle (never switch)": lambda: lambda sim, rng, h: -np.ones(4),
     "always switch": lambda: lambda sim, rng, h: np.ones(4),
     "fixed 2 s": lambda: fixed(2, 2),
+    "fixed 2 s, long from step 175 on": lambda: fixed_then_long(2, 25),
     "fixed 2 s / 3 s": lambda: fixed(2, 3),
     "fixed 4 s": lambda: fixed(4, 4),
     "fixed 10 s": lambda: fixed(10, 10),

@@ -12,6 +12,7 @@ from pathlib import Path
 import libsumo
 import numpy as np
 import pytest
+from PIL import Image, ImageColor
 
 import ecop
 from ecop import cli
@@ -270,7 +271,13 @@ def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
         assert any(rows[:, 3].any() for rows in traffic.vehicles)
     file = tmp_path / "episode.gif"
     animate_traffic(traffic, np.ones(20), np.ones((20, 1)), title=task, file=file)
-    assert file.read_bytes().startswith(b"GIF")
+    with Image.open(file) as animation:
+        animation.seek(animation.n_frames // 2)
+        seen = np.array(animation.convert("RGB").getcolors(10**6), object)[:, 1]
+    for name, colour in traffic.legend:
+        wanted = np.array(ImageColor.getrgb(colour))
+        near = np.abs(np.array(list(seen)) - wanted).max(axis=1).min()
+        assert near < 16, f"{name} keeps its colour"
 
     config = tmp_path / "replay" / "replay.sumocfg"
     command = [sys.executable, "-c", REPLAY, str(config), str(int(traffic.seconds))]

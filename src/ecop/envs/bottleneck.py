@@ -128,7 +128,7 @@ class Bottleneck:
     seconds = SECONDS * sumo.TIMESTEP
     legend = (
         ("human driver", "#ffffff"),
-        ("slow for more than 10 s", "#f5a300"),
+        ("slow for more than 10 s", "#3b6fd4"),
         ("controlled", "#d7261e"),
     )
     stretch = 5.0

@@ -83,7 +83,7 @@ class Grid:
     seconds = sumo.TIMESTEP
     legend = (
         ("vehicle", "#ffffff"),
-        ("stands", "#f5a300"),
+        ("stands", "#3b6fd4"),
         ("green", "#1f9d45"),
         ("yellow", "#f2c500"),
         ("red", "#d7261e"),
