@@ -272,7 +272,7 @@ def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
     file = tmp_path / "episode.gif"
     animate_traffic(traffic, np.ones(20), np.ones((20, 1)), title=task, file=file)
     with Image.open(file) as animation:
-        animation.seek(animation.n_frames // 2)
+        animation.seek(5)
         seen = np.array(animation.convert("RGB").getcolors(10**6), object)[:, 1]
     for name, colour in traffic.legend:
         wanted = np.array(ImageColor.getrgb(colour))
