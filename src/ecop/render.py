@@ -125,8 +125,8 @@ def save(frames: list[Image.Image], milliseconds: int, file: Path) -> None:
     if file.suffix.lower() == ".mp4":
         write_mp4(frames, 1000 / milliseconds, file)
         return
-    # The default method leaves out colours that few pixels have, such as lights.
-    palette = frames[-1].quantize(256, method=Image.Quantize.MAXCOVERAGE)
+    # With fewer colours those that few pixels have are lost, such as a green light's.
+    palette = frames[-1].quantize(256)
     frames = [
         frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames
     ]
