@@ -15,8 +15,15 @@ WIDTH = 640  # pixels of a square frame's side
 WIDE = 1000  # pixels of a long road
 MARGIN = 34  # pixels above and below, for the text
 ROAD, EDGE = "#c9ccd1", "#7d828a"
-PLAIN, CONTROLLED, SLOW = "#ffffff", "#d7261e", "#3b6fd4"
-LIGHTS = ("#1f9d45", "#f2c500", "#d7261e")  # green, yellow, red
+COLOURS = {
+    "plain": "#ffffff",
+    "slow": "#3b6fd4",
+    "controlled": "#d7261e",
+    "green": "#1f9d45",
+    "yellow": "#f2c500",
+    "red": "#d7261e",
+}
+LIGHTS = ("green", "yellow", "red")
 MILLISECONDS = 100  # per frame
 BODY = 2.6  # m, width of a vehicle, wider than life to be seen
 
@@ -60,18 +67,20 @@ def animate_traffic(
             front = np.array([x, y])
             back = front - traffic.length * np.array([np.cos(heading), np.sin(heading)])
             body = strip(front, back, BODY)
-            colour = CONTROLLED if controlled else SLOW if slow else PLAIN
-            pen.polygon(at(body), fill=colour, outline="#1b1b1b", width=SMOOTH)
+            kind = "controlled" if controlled else "slow" if slow else "plain"
+            fill = COLOURS[kind]
+            pen.polygon(at(body), fill=fill, outline="#1b1b1b", width=SMOOTH)
         for x, y, colour in traffic.lights[h + 1]:
             (u, v), r = at(np.array([[x, y]]))[0], 4 * SMOOTH
-            pen.ellipse((u - r, v - r, u + r, v + r), fill=LIGHTS[int(colour)])
+            pen.ellipse((u - r, v - r, u + r, v + r), fill=COLOURS[LIGHTS[int(colour)]])
         text = (
             f"{title}   {traffic.seconds * (h + 1):g} s   step {h + 1}/{count}   "
             f"reward {reward[: h + 1].sum():.1f}   "
             f"cost {' / '.join(f'{c:.1f}' for c in costs[: h + 1].sum(axis=0))}"
         )
         banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
-        legend(pen, list(traffic.legend), pixels[1], font)
+        names = [(name, COLOURS[kind]) for name, kind in traffic.legend]
+        legend(pen, names, pixels[1], font)
         shape = (size[0], size[1] + 2 * MARGIN)
         frames.append(frame.resize(shape, Image.Resampling.LANCZOS))
     save(frames, MILLISECONDS, file)

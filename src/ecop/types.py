@@ -267,5 +267,5 @@ class Traffic(NamedTuple):
     vehicles: list[np.ndarray]  # [K, 5] x, y (front), heading, controlled, slow
     lights: list[np.ndarray]  # [L, 3] x, y, colour (0 green, 1 yellow, 2 red)
     seconds: float  # per step
-    legend: tuple[tuple[str, str], ...]  # name, colour
+    legend: tuple[tuple[str, str], ...]  # name, kind: see render_traffic.COLOURS
     stretch: float = 1.0  # of the y axis, for a long road

@@ -127,9 +127,9 @@ class Bottleneck:
 
     seconds = SECONDS * sumo.TIMESTEP
     legend = (
-        ("human driver", "#ffffff"),
-        ("slow for more than 10 s", "#3b6fd4"),
-        ("controlled", "#d7261e"),
+        ("human driver", "plain"),
+        ("slow for more than 10 s", "slow"),
+        ("controlled", "controlled"),
     )
     stretch = 5.0
 

@@ -82,11 +82,11 @@ class Grid:
 
     seconds = sumo.TIMESTEP
     legend = (
-        ("vehicle", "#ffffff"),
-        ("stands", "#3b6fd4"),
-        ("green", "#1f9d45"),
-        ("yellow", "#f2c500"),
-        ("red", "#d7261e"),
+        ("vehicle", "plain"),
+        ("stands", "slow"),
+        ("green", "green"),
+        ("yellow", "yellow"),
+        ("red", "red"),
     )
     stretch = 1.0
 
