@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from ecop import cli, display
+from ecop.algorithms import ALGORITHMS
+from ecop.envs import ENVS
 
 
 def run(*args, capsys=None):
@@ -98,6 +100,17 @@ def test_train_evaluate_plot_render(tmp_path, capsys):
     assert run("train", "PointCircle", "--out", path) == 2
     assert "exists already" in capsys.readouterr().err
     assert run("render", path, "--seed", 9) == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "algorithm"),
+    [(task, []) for task in ENVS] + [("Inventory", [name]) for name in ALGORITHMS],
+)
+def test_training_needs_no_option(task, algorithm, tmp_path, monkeypatch, tiny_budget):
+    monkeypatch.chdir(tmp_path)
+    assert run("train", task, *algorithm) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "checkpoints" / "00000002").is_dir()
 
 
 def test_list(capsys):

@@ -181,9 +181,9 @@ def train_command(argv: list[str]) -> int:
 
 def preset_option(argv: list[str]) -> Any:
     """The value of --preset, which decides the defaults of the other options."""
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for i, word in enumerate(argv):
         if word == "--preset":
-            return following
+            return argv[i + 1] if i + 1 < len(argv) else ""
         if word.startswith("--preset="):
             return word.removeprefix("--preset=")
     return "default"
