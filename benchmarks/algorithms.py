@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import cells
 from ecop.algorithms import ALGORITHMS
-from ecop.presets import PRESETS, preset
+from ecop.recipes import PRESETS, preset
 
 TASK, LIMIT = "PointCircle", 10.0
 SEEDS, FIRST_SEED, EPISODES = 5, 200, 6000

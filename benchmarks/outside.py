@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import ecop
-from ecop.presets import preset
+from ecop.recipes import preset
 
 TASK, LIMIT, HORIZON, EPISODES = "PointCircle", 10.0, 200, 20
 BLOCK = EPISODES * HORIZON

@@ -19,7 +19,7 @@ import numpy as np
 
 import ecop
 from ecop.envs import physics, torso
-from ecop.presets import preset
+from ecop.recipes import preset
 from ecop.rollout import Actor, collect_host
 from ecop.training import Learner, TrainConfig, init_seeds, run_seeds, stack
 

@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from ecop.simulators.worker import Result
 from ecop.types import Box, Constraint, Spec
-from ecop.workers import Result
 
 SPEC = Spec(2, Box(1), 6, (Constraint("work", 3.0),))
 

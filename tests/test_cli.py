@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from ecop import cli, display
+from ecop import cli
 from ecop.algorithms import ALGORITHMS
+from ecop.cli import display
 from ecop.envs import ENVS
 
 

@@ -9,10 +9,11 @@ from gymnasium import spaces
 
 import ecop
 from ecop import runs
+from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, NamedCosts, VectorReward
 from ecop.interop.gymnasium_in import action_map
-from ecop.types import Box, Discrete, UserError
-from ecop.workers import SimulatorPool
+from ecop.simulators.pool import SimulatorPool
+from ecop.types import Box, Discrete
 from simulators import SPEC, Gym, Make, make_gym, work
 
 TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}

@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode
 
 import ecop
 from ecop.envs import ENVS
+from ecop.errors import UserError
 from ecop.interop import gymnasium_out
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collector, draws
 from ecop.training import stack
-from ecop.types import UserError
 from probes import Walk
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collector, draws, replay
+from ecop.simulators.pool import SimulatorPool
 from ecop.training import stack
-from ecop.workers import SimulatorPool
 from probes import Coin, NumpyWalk, Walk
 from simulators import SPEC, Make
 

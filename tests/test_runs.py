@@ -15,7 +15,7 @@ import ecop
 from ecop import api, runs
 from ecop.algorithms.ecop import BETA_LADDER
 from ecop.envs import ENVS
-from ecop.types import UserError
+from ecop.errors import UserError
 from probes import Poison, Walk
 
 TINY = {

@@ -16,10 +16,12 @@ from PIL import Image, ImageColor
 
 import ecop
 from ecop import cli
-from ecop.check import play_host, random_actions
-from ecop.envs import bottleneck, grid, sumo
-from ecop.render_traffic import COLOURS, animate_traffic
-from ecop.types import Box, UserError, waves
+from ecop.drawing.roads import COLOURS, animate_traffic
+from ecop.envs.sumo import bottleneck, grid, simulation
+from ecop.errors import UserError
+from ecop.interop.check import play_host, random_actions
+from ecop.rollout import waves
+from ecop.types import Box
 
 SEEDS = np.array([3, 2**32 - 1, 7], np.uint32)
 HORIZON = 12
@@ -218,7 +220,7 @@ def test_actions_above_the_threshold_are_go():
 
 
 def test_the_files_are_those_of_the_code_and_in_the_wheel():
-    folder = Path(sumo.__file__).parent / "assets"
+    folder = Path(simulation.__file__).parent / "assets"
     assert (folder / "grid.rou.xml").read_text() == grid.traffic()
     assert (folder / "bottleneck.rou.xml").read_text() == bottleneck.traffic()
     text = (folder / "bottleneck.net.xml").read_text()
@@ -235,8 +237,8 @@ def test_the_files_are_those_of_the_code_and_in_the_wheel():
     inside = wheel.WheelBuilder(root).recurse_included_files()
     paths = {file.distribution_path for file in inside}
     for name in ("grid", "bottleneck"):
-        assert f"ecop/envs/assets/{name}.net.xml" in paths
-        assert f"ecop/envs/assets/{name}.rou.xml" in paths
+        assert f"ecop/envs/sumo/assets/{name}.net.xml" in paths
+        assert f"ecop/envs/sumo/assets/{name}.rou.xml" in paths
 
 
 def test_without_libsumo_there_is_one_sentence(monkeypatch, capsys):

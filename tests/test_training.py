@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ecop.algorithms.ecop import ECOP
+from ecop.errors import UserError
 from ecop.training import (
     DISPATCH,
     Learner,
@@ -15,7 +16,6 @@ from ecop.training import (
     init_seeds,
     run_seeds,
 )
-from ecop.types import UserError
 from probes import Coin, NumpyWalk, Spend, Walk
 
 SMALL = TrainConfig(seeds=2, episodes=4, hidden=(8,), critic_steps=2, critic_episodes=2)

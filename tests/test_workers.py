@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, VectorReward
 from ecop.interop.gymnasium_in import Factory, Maker
-from ecop.names import decode, encode
-from ecop.types import HostEnv, UserError
-from ecop.workers import SimulatorError, SimulatorPool, pack, unpack
+from ecop.simulators.pool import SimulatorError, SimulatorPool
+from ecop.simulators.wire import decode, encode, pack, unpack
+from ecop.types import HostEnv
 from simulators import SPEC, Counter, Make, MakeNested, jax_free, make_gym, work
 
 SEEDS = np.array([1, 2, 5, 7, 9], np.uint32)
@@ -141,7 +142,7 @@ PARENT = """
 import sys
 sys.path[:0] = {path!r}
 import numpy as np
-from ecop.workers import SimulatorPool
+from ecop.simulators.pool import SimulatorPool
 from simulators import SPEC, MakeNested, Make
 pool = SimulatorPool({make}, SPEC, workers=1, timeout=300.0)
 pool.reset(np.array([1], np.uint32))

@@ -16,7 +16,7 @@ from pathlib import Path
 import ecop
 from ecop.envs import bottleneck, grid
 
-ASSETS = Path(ecop.__file__).parent / "envs" / "assets"
+ASSETS = Path(ecop.__file__).parent / "envs" / "sumo" / "assets"
 
 
 def convert(name: str, nodes: list[str], edges: list[str], links: list[str]) -> None:

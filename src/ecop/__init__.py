@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ecop.algorithms.ecop import ECOP
     from ecop.api import Diverged, Faulted, Run, Stopped, load, resume, train
-    from ecop.check import check_cmdp
     from ecop.envs import make
+    from ecop.errors import UserError
     from ecop.interop import (
         from_gymnasium,
         make_gymnasium,
         make_gymnasium_vec,
         to_safety_gymnasium,
     )
+    from ecop.interop.check import check_cmdp
     from ecop.training import TrainConfig
-    from ecop.types import Spec, UserError
+    from ecop.types import Spec
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,7 +57,7 @@ _HOMES = {
     "Stopped": "ecop.api",
     "TrainConfig": "ecop.training",
     "UserError": "ecop.types",
-    "check_cmdp": "ecop.check",
+    "check_cmdp": "ecop.interop.check",
     "from_gymnasium": "ecop.interop",
     "load": "ecop.api",
     "make": "ecop.envs",

@@ -16,18 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop import presets, runs
+from ecop import recipes, runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
-from ecop.envs import unknown
+from ecop.config import RunConfig, algorithm_name, build
+from ecop.errors import UserError, unknown
 from ecop.evaluate import Evaluation, evaluate
-from ecop.presets import Kind
+from ecop.recipes import Kind
 from ecop.rollout import Actor, collector, distribution
-from ecop.runs import RunConfig
+from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
-from ecop.types import TrainState, UserError
-from ecop.workers import SimulatorError, SimulatorPool
+from ecop.types import TrainState
 
 CHECKPOINT_EVERY = 20  # iterations
 
@@ -177,7 +177,7 @@ def train(
     if isinstance(algorithm, str):
         if algorithm not in ALGORITHMS:
             raise UserError(unknown("algorithm", algorithm, ALGORITHMS))
-        values = presets.preset(preset, algorithm)
+        values = recipes.preset(preset, algorithm)
         algorithm = ALGORITHMS[algorithm](**values.options)
         options = {**values.train, **options}
     elif preset != "default":
@@ -201,8 +201,8 @@ def train(
         train=TrainConfig(limits=bounds, **options),
         env_options=named,
     )
-    runs.algorithm_name(config.algorithm)
-    learner = runs.build(config, env)
+    algorithm_name(config.algorithm)
+    learner = build(config, env)
     notes: dict[str, Any] = {}
     path = None if out is None else Path(out)
     if path is not None:
@@ -228,7 +228,7 @@ def load(path: str | Path, *, env: Any = None, watch: Watch | None = None) -> Ru
     configure_jax()
     path = Path(path)
     config = runs.read_config(path)
-    learner = runs.build(config, env)
+    learner = build(config, env)
     states, damaged = runs.load_checkpoint(path, learner)
     for sentence in damaged:
         (watch or Quiet()).note(f"{sentence} Falling back to the one before it.")

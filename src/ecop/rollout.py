@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from ecop.learning import normaliser
 from ecop.learning.networks import Distribution, Policy, with_time
-from ecop.types import Episodes, HostEnv, JaxEnv, waves
+from ecop.types import Episodes, HostEnv, JaxEnv, Limited
 
 
 class Actor(NamedTuple):
@@ -105,6 +105,12 @@ def replay_host(env: Any, seed: np.ndarray, actions: np.ndarray) -> list[Any]:
         looks.append(env.look())
         env.step(action[None])
     return looks
+
+
+def waves(env: HostEnv, count: int) -> list[slice]:
+    """Cut `count` episodes into parts that `env` can run at once."""
+    size = env.capacity if isinstance(env, Limited) else count
+    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
 
 
 def collect_host(

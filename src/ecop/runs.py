@@ -10,7 +10,6 @@ manifest holds the checksum of every file. Nothing here is ever unpickled.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -18,10 +17,9 @@ import os
 import platform
 import shutil
 import subprocess
-import typing
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,71 +29,16 @@ from safetensors.numpy import save as format_tensors
 
 import ecop
 from ecop.algorithms import ALGORITHMS
-from ecop.envs import make, unknown
+from ecop.config import RunConfig, algorithm_name, from_json, to_json
+from ecop.errors import UserError, unknown
 from ecop.training import Learner, TrainConfig, init_seeds, stack, unstack
-from ecop.types import Episodes, Spec, TrainState, UserError
-from ecop.workers import SimulatorPool
+from ecop.types import Episodes, TrainState
 
 FORMAT = 2  # of the folder; raised when what it holds changes its shape
 KEEP = 2  # checkpoints
 
 
 RESULTS_DEPEND_ON = ("jax", "jaxlib", "numpy", "optax", "mujoco", "libsumo")
-
-
-class RunConfig(NamedTuple):
-    """What was trained: enough to build the very same learner again."""
-
-    task: str
-    algorithm: Any
-    train: TrainConfig
-    env_options: dict[str, Any] | None = {}  # noqa: RUF012 - None: it has no name
-
-
-def build(config: RunConfig, env: Any = None) -> Learner:
-    """The learner of a config, with the limits and horizon it asks for.
-
-    env: the environment, if it was given as an object
-    """
-    horizon = config.train.horizon
-    if env is None:
-        if config.env_options is None:
-            raise UserError(
-                f"The run was trained on an environment given as an object "
-                f"({config.task}), which no folder can hold; pass it again: "
-                "ecop.load(path, env=env) or ecop.resume(path, env=env)."
-            )
-        options = {} if horizon is None else {"horizon": horizon}
-        env = make(config.task, **options, **config.env_options)
-    if not isinstance(getattr(env, "spec", None), Spec):
-        raise UserError(
-            f"{type(env).__name__} is no task of this library; make one of a Gymnasium "
-            "environment by ecop.from_gymnasium(id or function, costs=..., limits=...)."
-        )
-    spec = env.spec
-    if horizon not in (None, spec.horizon):
-        raise UserError(
-            f"The environment's horizon is {spec.horizon}, not {horizon}; give the "
-            "horizon where the environment is made."
-        )
-    if config.train.limits is not None:
-        spec = spec.with_limits(config.train.limits)
-    elif isinstance(env, SimulatorPool) and spec.constraints and not spec.enforced:
-        raise UserError(
-            f"No limit is known for the costs {', '.join(spec.cost_names)}; give "
-            "limits=[...] (--limits), or inf to only measure them."
-        )
-    return Learner(env, spec, config.algorithm, config.train)
-
-
-def algorithm_name(algorithm: Any) -> str:
-    """The registry's name of an algorithm object."""
-    for name, kind in ALGORITHMS.items():
-        if type(algorithm) is kind:
-            return name
-    raise UserError(
-        f"{algorithm!r} is not an algorithm; known: {', '.join(ALGORITHMS)}."
-    )
 
 
 # Folder and config
@@ -176,34 +119,6 @@ def read_config(path: Path) -> RunConfig:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{path / 'config.json'}' is damaged: {error}.") from None
-
-
-def to_json(config: Any) -> dict[str, Any]:
-    """Fields of a config dataclass as JSON; an infinite limit is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [plain(v) for v in value]
-        return None if isinstance(value, float) and math.isinf(value) else value
-
-    return {f.name: plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
-
-
-def from_json(kind: Any, fields: dict[str, Any]) -> Any:
-    """Rebuild a config dataclass from `to_json`; unknown names are errors."""
-    known = typing.get_type_hints(kind)
-    extra = set(fields) - set(known)
-    if extra:
-        raise UserError(
-            f"The run's config has options this ecop does not know: {sorted(extra)}."
-        )
-    values = {
-        name: tuple(math.inf if v is None else v for v in value)
-        if isinstance(value, list)
-        else value
-        for name, value in fields.items()
-    }
-    return kind(**values)
 
 
 def provenance() -> dict[str, Any]:

@@ -21,12 +21,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from ecop.errors import UserError
 from ecop.learning import normaliser
 from ecop.learning.advantages import gae, returns_to_go
 from ecop.learning.critics import Critics
 from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.rollout import Actor, collect_host, collect_jax
-from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState, UserError
+from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
 
 Metrics = dict[str, Array]
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress

@@ -8,39 +8,16 @@ files of host environments (NumPy simulators) can use it in worker processes.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from ecop.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import jax
     import numpy as np
-
-
-class UserError(ValueError):
-    """A mistake in the input; its message is one sentence that says what to do."""
-
-
-def require(options: Any, positive: str = "", not_negative: str = "") -> None:
-    """Refuse options whose named fields (separated by blanks) are out of range."""
-    for name in positive.split():
-        if not getattr(options, name) > 0:
-            raise UserError(f"{name} must be positive, not {getattr(options, name)}.")
-    for name in not_negative.split():
-        if not getattr(options, name) >= 0:
-            raise UserError(
-                f"{name} must be zero or more, not {getattr(options, name)}."
-            )
-
-
-def cores() -> int:
-    """Cores that a simulator may use: NPROC, which XLA obeys too, or all there are."""
-    asked = os.environ.get("NPROC", "")
-    if asked and not (asked.isdecimal() and int(asked) > 0):
-        raise UserError(f"NPROC must be a number of cores, not '{asked}'.")
-    return int(asked or os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -191,12 +168,6 @@ class Limited(Protocol):
     capacity: int
 
 
-def waves(env: HostEnv, count: int) -> list[slice]:
-    """Cut `count` episodes into parts that `env` can run at once."""
-    size = env.capacity if isinstance(env, Limited) else count
-    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
-
-
 class Episodes(NamedTuple):
     """N whole episodes as collected; steps after a failure are dead (alive 0)."""
 
@@ -231,41 +202,3 @@ class TrainState(NamedTuple):
     critics: Any  # learning.critics.CriticState
     normaliser: Any  # learning.normaliser.Normaliser of observations
     algorithm: Any  # the algorithm's own state
-
-
-class Discs(NamedTuple):
-    """Round things of one kind, for animations; lengths in metres."""
-
-    name: str
-    colour: str
-    radius: float
-    centres: np.ndarray  # [K, 2]; of a goal [H, 2], one per step
-
-
-class Scene(NamedTuple):
-    """An episode seen from above, for animations; lengths in metres."""
-
-    window: tuple[float, float, float, float]  # left, bottom, right, top
-    pose: np.ndarray  # [H, 3] x, y, heading of the robot
-    circles: tuple[tuple[float, float, float], ...] = ()  # x, y, radius
-    lines: tuple[tuple[float, float, float, float], ...] = ()  # x1, y1, x2, y2
-    discs: tuple[Discs, ...] = ()
-    goal: Discs | None = None
-
-
-class Traffic(NamedTuple):
-    """An episode on roads seen from above, for animations; metres.
-
-    `vehicles` and `lights` have an entry for the start and one for the end of each
-    step.
-    """
-
-    window: tuple[float, float, float, float]  # left, bottom, right, top
-    lanes: list[np.ndarray]  # centre lines, each [P, 2]
-    lane_width: float
-    length: float  # of a vehicle
-    vehicles: list[np.ndarray]  # [K, 5] x, y (front), heading, controlled, slow
-    lights: list[np.ndarray]  # [L, 3] x, y, colour (0 green, 1 yellow, 2 red)
-    seconds: float  # per step
-    legend: tuple[tuple[str, str], ...]  # name, kind: see render_traffic.COLOURS
-    stretch: float = 1.0  # of the y axis, for a long road

@@ -10,9 +10,10 @@ import optax
 import pytest
 
 from ecop.algorithms.ecop import ECOP, State, adapt_beta, damped_penalty
+from ecop.errors import UserError
 from ecop.learning.descent import descend
 from ecop.learning.networks import Form, Gaussian, Policy, with_time
-from ecop.types import Batch, Box, Constraint, Discrete, Spec, UserError
+from ecop.types import Batch, Box, Constraint, Discrete, Spec
 
 N, H, SIZE = 4, 6, 3
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ecop.algorithms import ALGORITHMS
+from ecop.envs.tabular import TabularEnv
 from ecop.exact import PROBLEMS, solve
-from ecop.exact.task import TabularEnv
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
 from probes import Spend, Walk
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ecop.algorithms import ALGORITHMS
-from ecop.presets import PRESETS, preset
+from ecop.errors import UserError
+from ecop.recipes import PRESETS, preset
 from ecop.training import TrainConfig
-from ecop.types import Box, Discrete, UserError
+from ecop.types import Box, Discrete
 from probes import FAST, compiled, random_problem
 
 SMALL = {"ecop": {"backward_steps": 3}}

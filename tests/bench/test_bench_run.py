@@ -16,7 +16,7 @@ import ecop
 from ecop import cli
 from ecop.bench import results, run, work
 from ecop.bench.cells import identity
-from ecop.types import UserError
+from ecop.errors import UserError
 
 RUN = ["bench", "run", "tiny"]
 

@@ -8,7 +8,7 @@ import chromium
 import pytest
 from made_up import make_results
 
-from ecop.bench import report
+from ecop.report import write as report
 
 pytestmark = pytest.mark.skipif(
     chromium.PATH is None, reason="needs Debian's package chromium"

@@ -10,8 +10,10 @@ import pytest
 from made_up import make_results
 
 from ecop import cli
-from ecop.bench import report, results, tables
-from ecop.types import UserError
+from ecop.bench import results
+from ecop.errors import UserError
+from ecop.report import tables
+from ecop.report import write as report
 
 SUITES = ("table1", "curves", "navigation", "limits", "beta", "robustness")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ecop.bench import statistics as st
+from ecop.report import statistics as st
 
 CHANCE = np.random.default_rng(0)
 

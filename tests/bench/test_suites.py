@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from ecop.algorithms import ALGORITHMS
-from ecop.bench import paper, suites, tables
+from ecop.bench import suites
 from ecop.bench.cells import identity, make_cell, run_config, setting
 from ecop.bench.run import make_plan
-from ecop.types import UserError
+from ecop.errors import UserError
+from ecop.report import paper, tables
 
 
 @pytest.mark.parametrize("name", [n for n in suites.SUITES if n != "tiny"])

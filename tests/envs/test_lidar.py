@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.envs import navigation, point
 from ecop.envs.lidar import lidar
+from ecop.envs.point import dynamics, navigation
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "point_goal.json").read_text()
@@ -31,7 +31,7 @@ def test_observation_of_the_recorded_pose(name):
     @jax.jit
     @jax.vmap
     def observe(position, velocity, heading, turn):
-        robot = point.PointState(position, heading, velocity, turn)
+        robot = dynamics.PointState(position, heading, velocity, turn)
         state = navigation.State(robot, trace["goal"], jnp.int32(0), arena)
         return navigation.observe(state, jnp.zeros(2))
 

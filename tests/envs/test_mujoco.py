@@ -10,8 +10,17 @@ from PIL import Image, ImageSequence
 
 import ecop
 from ecop import cli
-from ecop.envs import ant, ant_circle, ant_reach, camera, humanoid, physics, torso
-from ecop.types import Filmed, HostEnv, UserError
+from ecop.envs.mujoco import (
+    ant,
+    ant_circle,
+    ant_reach,
+    camera,
+    humanoid,
+    physics,
+    torso,
+)
+from ecop.errors import UserError
+from ecop.types import Filmed, HostEnv
 
 mujoco = physics.library()
 TASKS = ("AntCircle", "AntReach", "Humanoid")

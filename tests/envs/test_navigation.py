@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.envs import layout, navigation, point
+from ecop.envs.point import dynamics, layout, navigation
 
 TASK = navigation.Navigation()
 PILLAR = jnp.zeros((1, 2), jnp.float32)
-SURFACE = navigation.PILLAR_RADIUS + point.RADIUS
+SURFACE = navigation.PILLAR_RADIUS + dynamics.RADIUS
 
 
 def gaps(a, b):
@@ -66,15 +66,15 @@ def test_a_goal_stays_until_reached_and_the_next_lies_elsewhere():
     assert bool((out.state.cell != before.cell).all())
 
 
-def collide(angle, aside, heading, action, speed=point.TOP_SPEED):
+def collide(angle, aside, heading, action, speed=dynamics.TOP_SPEED):
     """Fly at a pillar from 1 m, `aside` of its centre; distances and contact [40]."""
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     away, across = jnp.stack([cos, sin]), jnp.stack([-sin, cos])
-    robot = point.at_rest(away + aside * across, heading)
+    robot = dynamics.at_rest(away + aside * across, heading)
     robot = robot._replace(velocity=-speed * away)
 
     def step(robot, _):
-        robot, touched = point.advance_among(
+        robot, touched = dynamics.advance_among(
             robot,
             action,
             PILLAR,
@@ -113,15 +113,15 @@ def test_pushing_straight_at_a_pillar_stops_the_robot():
 
 
 def test_contact_takes_the_speed_into_the_pillar_only():
-    robot = point.at_rest(jnp.array([SURFACE - 0.01, 0.0]), jnp.float32(0.0))
+    robot = dynamics.at_rest(jnp.array([SURFACE - 0.01, 0.0]), jnp.float32(0.0))
     robot = robot._replace(velocity=jnp.array([-1.0, 0.5]))
     radius = navigation.PILLAR_RADIUS
-    stopped, touched = point.stop_at(robot, PILLAR, radius)
+    stopped, touched = dynamics.stop_at(robot, PILLAR, radius)
     assert bool(touched)
     np.testing.assert_allclose(stopped.position, [SURFACE, 0.0], atol=1e-6)
     np.testing.assert_allclose(stopped.velocity, [0.0, 0.5], atol=1e-6)
     leaving = robot._replace(velocity=jnp.array([1.0, 0.5]))
-    stopped, _ = point.stop_at(leaving, PILLAR, radius)
+    stopped, _ = dynamics.stop_at(leaving, PILLAR, radius)
     np.testing.assert_allclose(stopped.velocity, [1.0, 0.5], atol=1e-6)
 
 
@@ -130,7 +130,7 @@ def test_costs_are_separate():
     step = jax.jit(TASK.step)
 
     def costs(place):
-        robot = point.at_rest(place, jnp.float32(0.0))
+        robot = dynamics.at_rest(place, jnp.float32(0.0))
         action = jnp.zeros(2, jnp.float32)
         return step(jax.random.key(0), state._replace(robot=robot), action).costs
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.envs import point, point_circle
+from ecop.envs.point import circle, dynamics
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "point_circle.json").read_text()
@@ -17,14 +17,14 @@ GOLDEN = json.loads(
 
 def at_rest(x=0.0, y=0.0, heading=0.0):
     zero = jnp.zeros((), jnp.float32)
-    return point.PointState(
+    return dynamics.PointState(
         jnp.array([x, y], jnp.float32), jnp.float32(heading), jnp.zeros(2), zero
     )
 
 
 def drive(state, actions, timestep, substeps):
     def step(state, action):
-        state = point.advance(state, action, timestep=timestep, substeps=substeps)
+        state = dynamics.advance(state, action, timestep=timestep, substeps=substeps)
         return state, state
 
     return jax.jit(lambda s, a: jax.lax.scan(step, s, a))(
@@ -43,10 +43,10 @@ def test_trace_of_the_reference_simulator():
     assert error.max() < 0.01
     assert np.abs(states.velocity - velocity).max() < 0.03
     # The reference divides by the radius and scales by 0.1.
-    ours = jax.vmap(point_circle.reward)(states.position, states.velocity)
+    ours = jax.vmap(circle.reward)(states.position, states.velocity)
     radius = np.linalg.norm(states.position, axis=1)
     np.testing.assert_allclose(0.1 * ours / radius, GOLDEN["reward"], atol=0.002)
-    ours = jax.vmap(point_circle.cost)(states.position)
+    ours = jax.vmap(circle.cost)(states.position)
     np.testing.assert_array_equal(ours, GOLDEN["cost"])
 
 
@@ -73,7 +73,7 @@ def test_turning_rates():
 
 def test_the_tasks_coarser_substeps_follow_the_fine_ones():
     actions = np.tile(np.array([[1.0, 0.3], [1.0, -0.2]]), (25, 1)).repeat(4, 0)[:100]
-    coarse = drive(at_rest(), actions, point_circle.TIMESTEP, point_circle.SUBSTEPS)
+    coarse = drive(at_rest(), actions, circle.TIMESTEP, circle.SUBSTEPS)
     fine = drive(at_rest(), actions, 0.002, 50)
     gap = np.linalg.norm(coarse.position - fine.position, axis=1)
     assert gap[:50].max() < 0.1
@@ -83,7 +83,7 @@ def test_the_tasks_coarser_substeps_follow_the_fine_ones():
 def test_reward_and_cost_of_the_paper():
     position, velocity = jnp.array([1.2, -0.9]), jnp.array([0.3, 0.4])
     slow = (0.3 * 0.9 + 0.4 * 1.2) / (1 + abs(1.5 - 1.5))
-    assert float(point_circle.reward(position, velocity)) == pytest.approx(slow)
-    assert float(point_circle.cost(position)) == 1.0
-    assert float(point_circle.cost(-position)) == 1.0
-    assert float(point_circle.cost(jnp.array([1.1, 3.0]))) == 0.0
+    assert float(circle.reward(position, velocity)) == pytest.approx(slow)
+    assert float(circle.cost(position)) == 1.0
+    assert float(circle.cost(-position)) == 1.0
+    assert float(circle.cost(jnp.array([1.1, 3.0]))) == 0.0

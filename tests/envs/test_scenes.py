@@ -6,9 +6,9 @@ import pytest
 from PIL import Image, ImageSequence
 
 import ecop
+from ecop.drawing.plane import animate
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
-from ecop.render import animate
 from ecop.rollout import Actor, collect_jax, draws, replay
 
 

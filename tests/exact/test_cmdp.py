@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+from ecop.errors import UserError
 from ecop.exact import (
     PROBLEMS,
     backward_induction,
@@ -15,7 +16,6 @@ from ecop.exact import (
     smallest_cost,
     tabular_cmdp,
 )
-from ecop.types import UserError
 
 HALF = np.full((2, 2, 2), 0.5)
 

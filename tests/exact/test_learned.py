@@ -11,6 +11,9 @@ from numpy.testing import assert_allclose
 import ecop
 from ecop.algorithms.ecop import ECOP
 from ecop.api import Run
+from ecop.config import RunConfig
+from ecop.envs.tabular import TabularEnv
+from ecop.errors import UserError
 from ecop.exact import PROBLEMS, evaluate_exact, random_cmdp, solve
 from ecop.exact.compare import PRESETS
 from ecop.exact.learned import (
@@ -20,12 +23,10 @@ from ecop.exact.learned import (
     shadow_price,
     with_unit_limits,
 )
-from ecop.exact.task import TabularEnv
 from ecop.exact.values import value_functions
 from ecop.learning import normaliser
-from ecop.runs import RunConfig
 from ecop.training import Learner, TrainConfig
-from ecop.types import Batch, UserError
+from ecop.types import Batch
 
 SMALL = TrainConfig(
     iterations=4,

@@ -6,8 +6,8 @@ import pytest
 import ecop
 from ecop import cli
 from ecop.envs import ENVS
+from ecop.errors import UserError
 from ecop.exact import PROBLEMS
-from ecop.types import UserError
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from ecop.errors import UserError
 from ecop.exact import PROBLEMS, evaluate_exact, random_cmdp, solve, tabular_cmdp
 from ecop.exact.stationary import best_stationary, stationary_gradients
-from ecop.types import UserError
 
 
 def test_ring_against_a_grid():

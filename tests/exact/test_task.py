@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from ecop.envs.tabular import TabularEnv
 from ecop.exact import PROBLEMS, evaluate_exact, occupancy_of, random_cmdp
-from ecop.exact.task import TabularEnv
 from ecop.types import Discrete
 
 

@@ -5,6 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from theory import (
+    augmented_penalty,
+    best_slack,
+    double_penalty,
+    penalised_cost,
+    relu_penalty,
+    slack_penalty,
+)
 
 from ecop.exact import (
     PROBLEMS,
@@ -14,14 +22,6 @@ from ecop.exact import (
     solve,
     tabular_cmdp,
     value_functions,
-)
-from ecop.exact.theory import (
-    augmented_penalty,
-    best_slack,
-    double_penalty,
-    penalised_cost,
-    relu_penalty,
-    slack_penalty,
 )
 
 

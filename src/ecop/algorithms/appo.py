@@ -30,11 +30,12 @@ from jaxtyping import Array
 
 from ecop.algorithms.ecop import damped_penalty
 from ecop.algorithms.ppo import clipped_loss
+from ecop.errors import UserError, require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.multipliers import Multiplier, ascend, init_ascent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
-from ecop.types import Batch, Spec, UserError, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

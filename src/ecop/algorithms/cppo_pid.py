@@ -25,11 +25,12 @@ import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ppo_lag import lagrangian_loss
+from ecop.errors import UserError, require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.multipliers import Pid, control, init_pid
 from ecop.learning.networks import Policy
 from ecop.learning.surrogates import dimensionless, policy_change
-from ecop.types import Batch, Spec, UserError, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

@@ -47,6 +47,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
+from ecop.errors import UserError
 from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
 from ecop.learning.minibatch import select_episodes, stepwise
@@ -59,7 +60,7 @@ from ecop.learning.surrogates import (
     ratio,
     standardised,
 )
-from ecop.types import Batch, Spec, UserError
+from ecop.types import Batch, Spec
 
 SEGMENTS = 4  # the backward pass is compiled for this many lengths of suffix
 

@@ -23,11 +23,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.multipliers import Multiplier, ascend, init_ascent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import dimensionless, policy_change, ratio, step_mean
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

@@ -27,10 +27,11 @@ import optax
 from jaxtyping import Array, Float
 
 from ecop.algorithms.ppo import clipped_loss
+from ecop.errors import require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

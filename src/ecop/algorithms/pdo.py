@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
 from ecop.learning.networks import Distribution, Policy
@@ -32,7 +33,7 @@ from ecop.learning.surrogates import (
     policy_change,
     step_mean,
 )
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.minibatch import minibatch_descent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import (
@@ -30,7 +31,7 @@ from ecop.learning.surrogates import (
     standardised,
     step_mean,
 )
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

@@ -24,11 +24,12 @@ import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ppo import clipped_loss
+from ecop.errors import require
 from ecop.learning.minibatch import Objective, minibatch_descent
 from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import dimensionless, mixed_advantage, policy_change
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

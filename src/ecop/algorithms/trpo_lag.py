@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
 from ecop.learning.networks import Policy
 from ecop.learning.surrogates import dimensionless, mixed_advantage
@@ -35,7 +36,7 @@ from ecop.learning.trust_region import (
     safe_inverse,
     take_step,
 )
-from ecop.types import Batch, Spec, require
+from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):

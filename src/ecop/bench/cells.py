@@ -12,8 +12,8 @@ from typing import Any
 
 from ecop.algorithms import ALGORITHMS
 from ecop.bench.suites import BATCH, Group, Suite
-from ecop.presets import PRESETS, Kind, Preset, preset
-from ecop.runs import RunConfig, from_json, to_json
+from ecop.config import RunConfig, from_json, to_json
+from ecop.recipes import PRESETS, Kind, Preset, preset
 from ecop.training import TrainConfig
 
 Cell = dict[str, Any]

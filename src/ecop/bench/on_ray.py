@@ -19,8 +19,8 @@ from typing import Any
 from ecop.api import stop_requests
 from ecop.bench.run import Event, Job
 from ecop.bench.work import STOPPED, Child, Outcome
+from ecop.errors import UserError
 from ecop.runs import write_durably
-from ecop.types import UserError
 
 RETRIES = 5  # of a cell whose node or worker died
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from ecop.errors import UserError
 from ecop.runs import write_atomically
-from ecop.types import UserError
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
 CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")

@@ -26,10 +26,11 @@ from ecop.bench import results
 from ecop.bench.cells import Cell, describe, identity, make_cell, setting
 from ecop.bench.suites import SUITES, Group, Suite
 from ecop.bench.work import FAILED, STOPPED, Child, Outcome
-from ecop.envs import ENVS, make, unknown
-from ecop.presets import Kind
+from ecop.envs import ENVS, make
+from ecop.errors import UserError, unknown
+from ecop.recipes import Kind
 from ecop.runs import provenance
-from ecop.types import HostEnv, Spec, UserError
+from ecop.types import HostEnv, Spec
 
 # Where nothing is measured yet: environment steps per second of one cell on one core,
 # the seconds to import JAX, and those until the first iterations are compiled and done.

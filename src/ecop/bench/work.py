@@ -190,7 +190,7 @@ def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
     """The finished run of a cell, from its newest checkpoint or from the start."""
     from ecop import api
     from ecop.bench.cells import run_config
-    from ecop.types import UserError
+    from ecop.errors import UserError
 
     if (path / "config.json").exists():
         try:
@@ -236,9 +236,9 @@ def rounded(x: Any) -> Any:
 
 def exact(run: Any) -> dict[str, Any] | None:
     """A tabular task's optimum, and what the policy reaches without sampling."""
+    from ecop.envs.tabular import TabularEnv
     from ecop.exact.learned import evaluate_learned
     from ecop.exact.lp import solve
-    from ecop.exact.task import TabularEnv
 
     env = run.learner.env
     if not isinstance(env, TabularEnv):
@@ -255,8 +255,8 @@ def exact(run: Any) -> dict[str, Any] | None:
 
 def film_clip(run: Any, file: Path) -> str:
     """Draw one episode; return why not, or nothing."""
-    from ecop.clip import draw_episode
-    from ecop.types import UserError
+    from ecop.drawing.film import draw_episode
+    from ecop.errors import UserError
 
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f".{os.getpid()}-{file.name}")

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
-from ecop.types import UserError
+from ecop.errors import UserError, unknown
 
 ENVS: dict[str, str] = {
-    "PointCircle": "ecop.envs.point_circle:PointCircle",
-    "PointReach": "ecop.envs.point_reach:PointReach",
-    "Navigation": "ecop.envs.navigation:Navigation",
-    "AntCircle": "ecop.envs.ant_circle:AntCircle",
-    "AntReach": "ecop.envs.ant_reach:AntReach",
-    "Humanoid": "ecop.envs.humanoid:Humanoid",
-    "Grid": "ecop.envs.grid:grid",
-    "Bottleneck": "ecop.envs.bottleneck:bottleneck",
-    "FactoredRing": "ecop.exact.task:factored_ring",
-    "MediaStreaming": "ecop.exact.task:media_streaming",
-    "Inventory": "ecop.exact.task:inventory",
-    "Box": "ecop.exact.task:box",
-    "MarsRover": "ecop.exact.task:mars_rover",
-    "PeakHours": "ecop.exact.task:peak_hours",
+    "PointCircle": "ecop.envs.point.circle:PointCircle",
+    "PointReach": "ecop.envs.point.reach:PointReach",
+    "Navigation": "ecop.envs.point.navigation:Navigation",
+    "AntCircle": "ecop.envs.mujoco.ant_circle:AntCircle",
+    "AntReach": "ecop.envs.mujoco.ant_reach:AntReach",
+    "Humanoid": "ecop.envs.mujoco.humanoid:Humanoid",
+    "Grid": "ecop.envs.sumo.grid:grid",
+    "Bottleneck": "ecop.envs.sumo.bottleneck:bottleneck",
+    "FactoredRing": "ecop.envs.tabular:factored_ring",
+    "MediaStreaming": "ecop.envs.tabular:media_streaming",
+    "Inventory": "ecop.envs.tabular:inventory",
+    "Box": "ecop.envs.tabular:box",
+    "MarsRover": "ecop.envs.tabular:mars_rover",
+    "PeakHours": "ecop.envs.tabular:peak_hours",
 }
 
 
 # Options of a task on the command line, beside its limits and horizon.
 OPTIONS: dict[str, str] = {
-    "AntCircle": "ecop.envs.physics:PhysicsOptions",
-    "AntReach": "ecop.envs.physics:PhysicsOptions",
-    "Humanoid": "ecop.envs.humanoid:HumanoidOptions",
-    "Grid": "ecop.envs.sumo:SumoOptions",
-    "Bottleneck": "ecop.envs.sumo:SumoOptions",
+    "AntCircle": "ecop.envs.mujoco.physics:PhysicsOptions",
+    "AntReach": "ecop.envs.mujoco.physics:PhysicsOptions",
+    "Humanoid": "ecop.envs.mujoco.humanoid:HumanoidOptions",
+    "Grid": "ecop.envs.sumo.simulation:SumoOptions",
+    "Bottleneck": "ecop.envs.sumo.simulation:SumoOptions",
 }
 
 
@@ -47,12 +46,3 @@ def make(name: str, **options: Any) -> Any:
         raise UserError(unknown("task", name, ENVS))
     module, _, attribute = ENVS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)(**options)
-
-
-def unknown(kind: str, name: str, known: Any) -> str:
-    """Say that `name` is not known, with the nearest name that is."""
-    lower = {entry.lower(): entry for entry in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.4)
-    hint = f" Did you mean '{lower[near[0]]}'?" if near else ""
-    more = "; gym:ID, module:function" if kind == "task" else ""
-    return f"There is no {kind} '{name}'.{hint} Known: {', '.join(known)}{more}."

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ecop.types import Constraint, Discrete, Spec, UserError
+from ecop.errors import UserError
+from ecop.types import Constraint, Discrete, Spec
 
 SUM_TOLERANCE = 1e-9
 

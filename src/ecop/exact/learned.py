@@ -29,13 +29,14 @@ import numpy as np
 from jax import lax
 
 from ecop.algorithms.ecop import ECOP
+from ecop.envs.tabular import Tables, TabularEnv, tables_of
+from ecop.errors import UserError
 from ecop.exact.cmdp import TabularCMDP
-from ecop.exact.task import Tables, TabularEnv, tables_of
 from ecop.exact.values import evaluate_exact
 from ecop.learning.surrogates import moments
 from ecop.rollout import Actor, collect_jax, distribution
 from ecop.training import Learner, TrainConfig
-from ecop.types import Batch, TrainState, UserError
+from ecop.types import Batch, TrainState
 
 
 def policy_table(learner: Learner, state: TrainState) -> np.ndarray:

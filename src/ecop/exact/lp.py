@@ -28,6 +28,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import OptimizeResult, linprog
 
+from ecop.errors import UserError
 from ecop.exact.cmdp import TabularCMDP
 from ecop.exact.values import (
     best_response,
@@ -36,7 +37,6 @@ from ecop.exact.values import (
     occupancy_of,
     totals,
 )
-from ecop.types import UserError
 
 Method = Literal["auto", "lp", "decomposition"]
 

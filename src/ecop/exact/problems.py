@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
+from ecop.errors import UserError
 from ecop.exact.cmdp import TabularCMDP, tabular_cmdp
 from ecop.exact.values import (
     backward_induction,
@@ -19,7 +20,6 @@ from ecop.exact.values import (
     deterministic,
     evaluate_exact,
 )
-from ecop.types import UserError
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 SLIP = 0.1  # share of the moves that go in a direction drawn from all four

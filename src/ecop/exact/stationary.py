@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from ecop.errors import UserError
 from ecop.exact.cmdp import TabularCMDP
 from ecop.exact.lp import Solution, solve
 from ecop.exact.values import (
@@ -31,7 +32,6 @@ from ecop.exact.values import (
     occupancy_of,
     value_functions,
 )
-from ecop.types import UserError
 
 ALLOWED_EXCESS = 1e-6
 

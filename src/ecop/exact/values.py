@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ecop.errors import UserError
 from ecop.exact.cmdp import SUM_TOLERANCE, TabularCMDP
-from ecop.types import UserError
 
 
 class Values(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ecop.errors import UserError
 from ecop.interop.costs import (
     ArrayCosts,
     CostFunction,
@@ -18,9 +19,9 @@ from ecop.interop.costs import (
     VectorReward,
     missing,
 )
-from ecop.names import imported, reference
-from ecop.types import Constraint, Spec, UserError
-from ecop.workers import SimulatorPool
+from ecop.simulators.pool import SimulatorPool
+from ecop.simulators.wire import imported, reference
+from ecop.types import Constraint, Spec
 
 if TYPE_CHECKING:
     from ecop.interop.gymnasium_out import SixTuple, TaskEnv, TaskVectorEnv

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ecop.types import UserError
+from ecop.errors import UserError
 
 WAYS = (
     'costs="costs" (an array), costs="cost" (one number), '

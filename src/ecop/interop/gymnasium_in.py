@@ -11,9 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
+from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Reading, detect
-from ecop.types import Box, Discrete, UserError
-from ecop.workers import Result
+from ecop.simulators.worker import Result
+from ecop.types import Box, Discrete
 
 MAX_ACTIONS = 1024  # of a product of discrete spaces
 

@@ -22,8 +22,9 @@ from gymnasium.vector.utils import batch_space
 from jax import lax
 
 from ecop.envs import make
+from ecop.errors import UserError
 from ecop.rollout import episode_keys
-from ecop.types import Box, HostEnv, JaxEnv, Spec, Step, UserError
+from ecop.types import Box, HostEnv, JaxEnv, Spec, Step
 
 
 class Episode(NamedTuple):

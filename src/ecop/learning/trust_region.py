@@ -14,9 +14,10 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from ecop.errors import UserError, require
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.surrogates import policy_change, ratio, step_mean
-from ecop.types import Batch, UserError, require
+from ecop.types import Batch
 
 TINY = 1e-12  # a square norm below it counts as zero
 CORRELATION_LOSS = 1e-4  # keeps the Gram matrix of dependent gradients invertible

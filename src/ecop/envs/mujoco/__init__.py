@@ -1,0 +1,1 @@
+"""Tasks of walking robots on MuJoCo's batched stepping."""

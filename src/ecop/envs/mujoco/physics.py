@@ -1,0 +1,181 @@
+"""MuJoCo for whole batches: one call per control step, on MuJoCo's own threads.
+
+`mujoco.batch.Batch` steps B simulations of one model in a pool of C threads and gives
+live NumPy views of their states; a simulation has the same bits at any thread count and
+in any company. No JAX here.
+
+An episode that has failed stands still. One whose simulation MuJoCo warns of (a number
+that is not finite or huge, too many contacts) fails there: MuJoCo has put it back to
+its start, the step counts nothing, and `unstable` has one more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ecop.errors import UserError
+from ecop.simulators.cores import cores
+from ecop.types import HostStep
+
+log = logging.getLogger("ecop.physics")
+
+
+@dataclass(frozen=True)
+class PhysicsOptions:
+    """How the robot is simulated."""
+
+    integrator: Literal["euler", "rk4"] = "euler"
+    """"euler" (fast), or "rk4" with the time step of the model's file, as Gymnasium"""
+    threads: int = 0
+    """threads that step the robots; 0: one per core; no result depends on it"""
+
+    def __post_init__(self) -> None:
+        if self.threads < 0:
+            raise UserError(f"threads must be zero or more, not {self.threads}.")
+
+
+def library() -> Any:
+    """MuJoCo; refuse, with the command to type, if it or the models are not there."""
+    for name in ("mujoco", "mujoco.batch", "gymnasium"):
+        try:
+            found = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            found = False
+        if not found:
+            raise UserError(
+                f"This task needs '{name}', which is not installed: "
+                "pip install 'ecop[mujoco]'"
+            )
+    return importlib.import_module("mujoco")
+
+
+def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
+    """Gymnasium's model of a robot, with the chosen integrator."""
+    mujoco = library()
+    gymnasium = importlib.util.find_spec("gymnasium")
+    assert gymnasium is not None
+    assert gymnasium.origin is not None
+    folder = Path(gymnasium.origin).parent / "envs" / "mujoco" / "assets"
+    model = mujoco.MjModel.from_xml_path(str(folder / f"{robot}.xml"))
+    if options.integrator == "euler":
+        model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+        model.opt.timestep = euler_step
+        model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    return model
+
+
+@contextlib.contextmanager
+def quiet(mujoco: Any) -> Iterator[None]:
+    """Keep MuJoCo's warnings off the screen and out of its file; we count them."""
+    before, silent = mujoco.MjLogConfig.get(), mujoco.MjLogConfig.get()
+    silent.logto_console = silent.logto_file = False
+    silent.set()
+    try:
+        yield
+    finally:
+        before.set()
+
+
+class Physics:
+    """B simulations of one model.
+
+    Attributes:
+        model: MuJoCo's
+        position, velocity: live views [B, nq], [B, nv] of the states
+        centre: live view [B, 3] of the centres of mass, if asked for; after a step it
+            is one substep late, as all that MuJoCo derives from the state
+        alive: [B] bool
+        unstable: simulations that MuJoCo warned of, over all episodes
+
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        interval: float,
+        options: PhysicsOptions,
+        *,
+        with_centre: bool = False,
+    ) -> None:
+        self.model = model
+        self.interval = interval
+        self.substeps = round(interval / model.opt.timestep)
+        self.threads = options.threads or cores()
+        self.unstable = 0
+        self._mujoco = library()
+        self._with_centre = with_centre
+        self._batch: Any = None
+
+    def start(
+        self, position: Sequence[np.ndarray], velocity: Sequence[np.ndarray]
+    ) -> None:
+        """Begin B episodes in these states, [nq] and [nv] each."""
+        from mujoco.batch import Batch
+
+        mujoco, count = self._mujoco, len(position)
+        if self._batch is None or self._batch.nsim != count:
+            self._batch = Batch(self.model, count, self.threads)
+            self.position = self._batch.bind("qpos")
+            self.velocity = self._batch.bind("qvel")
+            if self._with_centre:
+                self.centre = self._batch.bind("subtree_com")[:, 1]
+            self._control = self._batch.bind("ctrl")
+        self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
+        self.position[:] = position
+        self.velocity[:] = velocity
+        for row in self.position:
+            mujoco.mj_normalizeQuat(self.model, row)
+        if self._with_centre:
+            self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_POS)
+        self._warned = self._warnings()
+        self.alive = np.ones(count, bool)
+        self._stable = np.ones(count, bool)
+
+    def step(self, control: np.ndarray) -> None:
+        """Hold these controls [B, nu] for one control interval."""
+        self._control[:] = control
+        ids = None if self.alive.all() else np.flatnonzero(self.alive)
+        with quiet(self._mujoco):
+            self._batch.step(ids, self.substeps)
+        warned = self._warnings()
+        self._stable = warned == self._warned
+        self._warned = warned
+        if not self._stable.all():
+            if not self.unstable:
+                log.warning(
+                    "MuJoCo found a simulation unstable; such episodes end there and "
+                    "are counted as failed."
+                )
+            self.unstable += int((~self._stable).sum())
+
+    def outcome(
+        self,
+        observation: np.ndarray,
+        reward: np.ndarray,
+        costs: np.ndarray,
+        fallen: np.ndarray,
+    ) -> HostStep:
+        """What the step gave [B, ...]; nothing for a simulation that broke in it."""
+        stable = self._stable
+        self.alive = self.alive & stable & ~fallen
+        return HostStep(
+            observation,
+            np.where(stable, reward, 0.0),
+            np.where(stable[:, None], costs, 0.0),
+            ~self.alive,
+        )
+
+    def close(self) -> None:
+        """Let go of the simulations and their threads."""
+        self._batch = None
+
+    def _warnings(self) -> np.ndarray:
+        return self._batch.warning[:, :, 1].sum(axis=1)

@@ -1,0 +1,1 @@
+"""Tasks of a point robot in the plane, in pure JAX."""

@@ -1,0 +1,1 @@
+"""Tasks of traffic on SUMO, one simulation per process."""

@@ -1,0 +1,1 @@
+"""Simulators in other processes: whole episodes, faults mended once, no orphans."""

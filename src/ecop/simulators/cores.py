@@ -1,0 +1,15 @@
+"""How many cores may be used."""
+
+from __future__ import annotations
+
+import os
+
+from ecop.errors import UserError
+
+
+def cores() -> int:
+    """Cores that a simulator may use: NPROC, which XLA obeys too, or all there are."""
+    asked = os.environ.get("NPROC", "")
+    if asked and not (asked.isdecimal() and int(asked) > 0):
+        raise UserError(f"NPROC must be a number of cores, not '{asked}'.")
+    return int(asked or os.cpu_count() or 1)
