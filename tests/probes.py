@@ -53,8 +53,21 @@ def random_problem(
         cost_adv=jnp.asarray(cost_adv, jnp.float32),
         cost_error=jnp.full(count, 0.1, jnp.float32),
         violation=jnp.asarray(np.linspace(2.0, 1.0, count), jnp.float32),
+        reward_scale=jnp.ones((), jnp.float32),
+        cost_scale=jnp.ones(count, jnp.float32),
     )
-    return spec, policy, params, batch
+    return spec, policy, params, with_scales(batch)
+
+
+def with_scales(batch: Batch) -> Batch:
+    """The batch with the scales of its own advantages, as in the first iteration."""
+    living = np.asarray(batch.alive) > 0
+    std = np.asarray(batch.adv)[living].std()
+    cost_std = np.asarray(batch.cost_adv)[living].std(axis=0)
+    return batch._replace(
+        reward_scale=jnp.asarray(np.where(std > 0, std, 1.0), jnp.float32),
+        cost_scale=jnp.asarray(np.where(cost_std > 0, cost_std, 1.0), jnp.float32),
+    )
 
 
 class Spend:

@@ -13,7 +13,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ecop.algorithms.ecop import ECOP
+    from ecop.algorithms import (
+        APPO,
+        CPO,
+        CPPOPID,
+        ECOP,
+        FOCOPS,
+        IPO,
+        P3O,
+        PCPO,
+        PDO,
+        PPO,
+        PPOLagrangian,
+        TRPOLagrangian,
+    )
     from ecop.api import Diverged, Faulted, Run, Stopped, load, resume, train
     from ecop.envs import make
     from ecop.errors import UserError
@@ -29,12 +42,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "APPO",
+    "CPO",
+    "CPPOPID",
     "ECOP",
+    "FOCOPS",
+    "IPO",
+    "P3O",
+    "PCPO",
+    "PDO",
+    "PPO",
     "Diverged",
     "Faulted",
+    "PPOLagrangian",
     "Run",
     "Spec",
     "Stopped",
+    "TRPOLagrangian",
     "TrainConfig",
     "UserError",
     "check_cmdp",
@@ -49,27 +73,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ECOP": "ecop.algorithms.ecop",
-    "Diverged": "ecop.api",
-    "Faulted": "ecop.api",
-    "Run": "ecop.api",
-    "Spec": "ecop.types",
-    "Stopped": "ecop.api",
-    "TrainConfig": "ecop.training",
-    "UserError": "ecop.types",
-    "check_cmdp": "ecop.interop.check",
-    "from_gymnasium": "ecop.interop",
-    "load": "ecop.api",
-    "make": "ecop.envs",
-    "make_gymnasium": "ecop.interop",
-    "make_gymnasium_vec": "ecop.interop",
-    "resume": "ecop.api",
-    "to_safety_gymnasium": "ecop.interop",
-    "train": "ecop.api",
+    "ecop.api": "Diverged Faulted Run Stopped load resume train",
+    "ecop.envs": "make",
+    "ecop.errors": "UserError",
+    "ecop.interop": "from_gymnasium make_gymnasium make_gymnasium_vec "
+    "to_safety_gymnasium",
+    "ecop.interop.check": "check_cmdp",
+    "ecop.training": "TrainConfig",
+    "ecop.types": "Spec",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'ecop' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    homes = (home for home, names in _HOMES.items() if name in names.split())
+    return getattr(importlib.import_module(next(homes, "ecop.algorithms")), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -16,14 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop import recipes, runs
+from ecop import runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
-from ecop.config import RunConfig, algorithm_name, build
+from ecop.config import RunConfig, algorithm_name, build, resolve
 from ecop.errors import UserError, unknown
 from ecop.evaluate import Evaluation, evaluate
-from ecop.recipes import Kind
+from ecop.learning.options import values
+from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
@@ -130,6 +131,11 @@ class Run:
             )
         if not 0 <= h < spec.horizon:
             raise UserError(f"The step must be 0 .. {spec.horizon - 1}, not {h}.")
+        if seed not in range(len(self.states)):
+            raise UserError(
+                f"seed picks one of the {len(self.states)} trained policies: "
+                f"0 .. {len(self.states) - 1}, not {seed}."
+            )
         state = self.states[seed]
         actor = Actor(state.policy, state.normaliser)
         policy = self.learner.policy
@@ -152,7 +158,7 @@ def train(
     task: Any,
     algorithm: Any = None,
     *,
-    preset: Kind = "default",
+    preset: Preset = "default",
     limits: Sequence[float] | None = None,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
@@ -163,8 +169,8 @@ def train(
 
     task: a name ("PointCircle", "gym:Pendulum-v1", "module:function"), or an
         environment, such as `ecop.from_gymnasium` makes
-    preset: values in place of the defaults, for an algorithm given by name: "paper" or
-        "tuned"; `options` still override them
+    preset: "paper" has the e-COP paper's hyperparameters in place of the defaults and
+        of the task's recipe, for an algorithm given by name; `options` override them
     limits: one per cost of the task; math.inf switches a constraint off
     env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
@@ -174,19 +180,11 @@ def train(
     configure_jax()
     watch = watch or Quiet()
     algorithm = "ecop" if algorithm is None else algorithm
-    if isinstance(algorithm, str):
-        if algorithm not in ALGORITHMS:
-            raise UserError(unknown("algorithm", algorithm, ALGORITHMS))
-        values = recipes.preset(preset, algorithm)
-        algorithm = ALGORITHMS[algorithm](**values.options)
-        options = {**values.train, **options}
-    elif preset != "default":
+    name = algorithm if isinstance(algorithm, str) else algorithm_name(algorithm)
+    if preset != "default" and name is not algorithm:
         raise UserError("A preset needs the algorithm's name, not its options.")
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    for name in options:
-        if name not in known:
-            raise UserError(unknown("option", name, sorted(known)))
-    bounds = None if limits is None else tuple(float(limit) for limit in limits)
+    refuse_misplaced(options, name)
+    bounds = as_limits(limits)
     env, named = None, env_options or {}
     if not isinstance(task, str):
         env = task
@@ -195,13 +193,11 @@ def train(
         if recipe is not None:  # the name alone does not say how long an episode is
             options = {"horizon": env.spec.horizon} | options
             bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds
-    config = RunConfig(
-        task=task,
-        algorithm=algorithm,
-        train=TrainConfig(limits=bounds, **options),
-        env_options=named,
-    )
-    algorithm_name(config.algorithm)
+    if bounds is not None:
+        options = {"limits": bounds} | options
+    found = resolve(task, name, preset, options)
+    chosen = found.algorithm if name is algorithm else algorithm
+    config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
     notes: dict[str, Any] = {}
     path = None if out is None else Path(out)
@@ -218,6 +214,35 @@ def train(
     run = Run(config, learner, init_seeds(learner), [], path)
     _fit(run, watch)
     return run
+
+
+def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:
+    """Refuse options of training that are none; say where they belong, if anywhere."""
+    known = values(TrainConfig())
+    kind = ALGORITHMS.get(algorithm)
+    for name in options:
+        if kind is not None and name in values(kind()):
+            raise UserError(
+                f"{name} is an option of the algorithm: "
+                f"ecop.train(task, ecop.{kind.__name__}({name}=...))."
+            )
+        if name not in known:
+            raise UserError(unknown("option", name, sorted(known)))
+
+
+def as_limits(limits: Any) -> tuple[float, ...] | None:
+    """Limits as a tuple of numbers."""
+    if limits is None:
+        return None
+    try:
+        if isinstance(limits, str | dict):
+            raise TypeError
+        return tuple(float(limit) for limit in limits)
+    except (TypeError, ValueError):
+        raise UserError(
+            "limits must be a list with one number for each cost of the task, in its "
+            f"order, such as limits=[10.0], not {limits!r}."
+        ) from None
 
 
 def load(path: str | Path, *, env: Any = None, watch: Watch | None = None) -> Run:
@@ -306,10 +331,10 @@ def _refuse_nonfinite(
     run: Run, before: list[TrainState], metrics: list[dict[str, np.ndarray]]
 ) -> None:
     """Stop at the first NaN or infinity; keep the state before it and its batch."""
-    for seed, values in enumerate(metrics):
+    for seed, part in enumerate(metrics):
         bad = {
             name: int(np.argmin(np.isfinite(value.reshape(len(value), -1)).all(axis=1)))
-            for name, value in values.items()
+            for name, value in part.items()
             if not np.isfinite(value).all()
         }
         if not bad:

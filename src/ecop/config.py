@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ecop import recipes
 from ecop.algorithms import ALGORITHMS
 from ecop.envs import make
-from ecop.errors import UserError
+from ecop.errors import UserError, unknown
+from ecop.learning.options import values
 from ecop.simulators.pool import SimulatorPool
 from ecop.training import Learner, TrainConfig
 from ecop.types import Spec
@@ -22,6 +24,42 @@ class RunConfig(NamedTuple):
     algorithm: Any
     train: TrainConfig
     env_options: dict[str, Any] | None = {}  # noqa: RUF012 - None: it has no name
+
+
+class Resolved(NamedTuple):
+    """Options as they apply, and where each comes from."""
+
+    algorithm: Any
+    train: TrainConfig
+    origin: dict[str, str]  # by name of the option
+
+
+def resolve(
+    task: str,
+    algorithm: str,
+    preset: str = "default",
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> Resolved:
+    """Defaults, then the task's recipe, the preset, and the options that are given."""
+    if algorithm not in ALGORITHMS:
+        raise UserError(unknown("algorithm", algorithm, ALGORITHMS))
+    kind = ALGORITHMS[algorithm]
+    layers = {
+        f"recipe of {task}": recipes.TASKS.get(task, {}),
+        f"preset {preset}": recipes.preset_options(preset, algorithm),
+        "given": given,
+    }
+    chosen: dict[str, Any] = {}
+    origin = dict.fromkeys(values(TrainConfig()), "default of training")
+    origin |= dict.fromkeys(values(kind()), f"default of {algorithm}")
+    for where, layer in layers.items():
+        for name, value in layer.items():
+            if name not in origin:
+                raise UserError(unknown("option", name, origin))
+            chosen[name] = tuple(value) if isinstance(value, list) else value
+            origin[name] = where
+    ours = {name: chosen.pop(name) for name in values(kind()) if name in chosen}
+    return Resolved(kind(**ours), TrainConfig(**chosen), origin)
 
 
 def build(config: RunConfig, env: Any = None) -> Learner:
@@ -71,28 +109,27 @@ def algorithm_name(algorithm: Any) -> str:
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """Fields of a config dataclass as JSON; an infinite limit is null."""
+    """All options of a config as JSON; an infinite limit is null."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, tuple):
             return [plain(v) for v in value]
         return None if isinstance(value, float) and math.isinf(value) else value
 
-    return {f.name: plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    return {name: plain(value) for name, value in values(config).items()}
 
 
 def from_json(kind: Any, fields: dict[str, Any]) -> Any:
-    """Rebuild a config dataclass from `to_json`; unknown names are errors."""
-    known = typing.get_type_hints(kind)
-    extra = set(fields) - set(known)
+    """Rebuild a config from `to_json`; unknown names are errors."""
+    extra = set(fields) - set(values(kind()))
     if extra:
         raise UserError(
             f"The run's config has options this ecop does not know: {sorted(extra)}."
         )
-    values = {
+    given = {
         name: tuple(math.inf if v is None else v for v in value)
         if isinstance(value, list)
         else value
         for name, value in fields.items()
     }
-    return kind(**values)
+    return kind(**given)

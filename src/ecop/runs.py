@@ -34,7 +34,7 @@ from ecop.errors import UserError, unknown
 from ecop.training import Learner, TrainConfig, init_seeds, stack, unstack
 from ecop.types import Episodes, TrainState
 
-FORMAT = 2  # of the folder; raised when what it holds changes its shape
+FORMAT = 3  # of the folder; raised when what it holds changes its shape
 KEEP = 2  # checkpoints
 
 
@@ -91,7 +91,7 @@ def read_document(path: Path) -> dict[str, Any]:
     if found < FORMAT:
         raise UserError(
             f"'{path}' was written by an older ecop (commit {document.get('commit')}), "
-            "whose critics had another shape; read it with that one, or train again."
+            "whose checkpoints have another shape; use that one, or train again."
         )
     return document
 

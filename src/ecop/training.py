@@ -7,7 +7,6 @@ collect -> advantages -> algorithm.update -> critics.fit -> record, for one seed
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,12 +20,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ecop.errors import UserError
-from ecop.learning import normaliser
+from ecop.errors import UserError, require
+from ecop.learning import averages, normaliser
 from ecop.learning.advantages import gae, returns_to_go
 from ecop.learning.critics import Critics
 from ecop.learning.networks import Form, Network, Policy, with_time
+from ecop.learning.surrogates import living_mean, moments, or_one
 from ecop.rollout import Actor, collect_host, collect_jax
+from ecop.simulators.cores import cores
 from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
 
 Metrics = dict[str, Array]
@@ -58,8 +59,8 @@ class TrainConfig:
 
     seeds: int = 5
     first_seed: int = 0
-    iterations: int = 300
-    episodes: int = 20
+    iterations: int = 1000
+    episodes: int = 10
     limits: tuple[float, ...] | None = None
     horizon: int | None = None
     policy: Form = "time"
@@ -68,22 +69,17 @@ class TrainConfig:
     initial_log_std: float = -0.5
     normalise_observations: bool = True
     discount: float = 1.0
-    gae_decay: float = 0.98
+    gae_decay: float = 0.95
     critic_learning_rate: float = 1e-3
-    critic_steps: int = 20
-    critic_episodes: int = 5
+    critic_steps: int = 80
+    critic_episodes: int = 1
 
     def __post_init__(self) -> None:
-        counts = {
-            "seeds": self.seeds,
-            "iterations": self.iterations,
-            "episodes": self.episodes,
-            "horizon": 1 if self.horizon is None else self.horizon,
-            "critic_steps": self.critic_steps,
-            "critic_episodes": self.critic_episodes,
-        }
-        for name, value in counts.items():
-            if value < 1:
+        require(self, "critic_learning_rate", "first_seed")
+        counts = ("seeds", "iterations", "episodes", "critic_steps", "critic_episodes")
+        for name in (*counts, "horizon"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}.")
         if min(self.hidden, default=1) < 1:
             raise UserError(f"hidden layers need at least 1 unit, not {self.hidden}.")
@@ -134,6 +130,7 @@ class Learner:
             policy=params,
             critics=self.critics.init(critic_key),
             normaliser=normaliser.init(self.spec.observation_size),
+            cost_scale=averages.start((len(self.spec.enforced),)),
             algorithm=self.algorithm.init(self.policy, params, self.spec),
         )
 
@@ -152,7 +149,7 @@ class Learner:
     ) -> tuple[TrainState, Metrics]:
         """Everything after the episodes are in."""
         _, critic_key, update_key = self.keys(state)
-        batch, target = self.batch(state, episodes)
+        batch, target, cost_scale = self.batch(state, episodes)
         policy, algorithm, info = self.algorithm.update(
             update_key, self.policy, state.policy, state.algorithm, batch
         )
@@ -169,15 +166,32 @@ class Learner:
             "costs": jnp.mean(jnp.sum(episodes.costs, axis=1), axis=0),
             "failed": jnp.mean(episodes.failed.astype(jnp.float32)),
             "critic_loss": critic_loss,
+            **self.change(state.policy, policy, batch),
             **info,
         }
         state = TrainState(
-            state.key, state.iteration + 1, policy, critics, statistics, algorithm
+            key=state.key,
+            iteration=state.iteration + 1,
+            policy=policy,
+            critics=critics,
+            normaliser=statistics,
+            cost_scale=cost_scale,
+            algorithm=algorithm,
         )
         return state, metrics
 
-    def batch(self, state: TrainState, episodes: Episodes) -> tuple[Batch, Array]:
-        """The algorithm's batch, and the critics' targets [N, H, 1 + C]."""
+    def change(self, before: Any, after: Any, batch: Batch) -> Metrics:
+        """How far the policy moved, and how random it is: means over living steps."""
+        old, new = (self.policy.over(p, batch.observation) for p in (before, after))
+        return {
+            "kl": living_mean(old.kl(new), batch.alive),
+            "entropy": living_mean(new.entropy(), batch.alive),
+        }
+
+    def batch(
+        self, state: TrainState, episodes: Episodes
+    ) -> tuple[Batch, Array, averages.Average]:
+        """The algorithm's batch, critics' targets [N, H, 1 + C], running cost scale."""
         x = normaliser.apply(state.normaliser, episodes.observation)
         x = with_time(x, jnp.arange(self.spec.horizon), self.spec.horizon)
         enforced = list(self.spec.enforced)
@@ -190,6 +204,9 @@ class Learner:
             discount=self.config.discount,
             decay=self.config.gae_decay,
         )
+        _, std = moments(advantages[..., :1], episodes.alive)
+        _, cost_std = moments(advantages[..., 1:], episodes.alive)
+        cost_scale = averages.follow(state.cost_scale, cost_std)
         limits = jnp.asarray([self.spec.limits[i] for i in enforced], jnp.float32)
         cost_return = jnp.sum(costs, axis=1)
         cost_mean = jnp.mean(cost_return, axis=0)
@@ -204,8 +221,10 @@ class Learner:
             cost_adv=advantages[..., 1:],
             cost_error=jnp.sqrt(squares / (max(count - 1, 1) * count)),
             violation=cost_mean - limits,
+            reward_scale=or_one(std[0]),
+            cost_scale=or_one(cost_scale.value),
         )
-        return batch, returns_to_go(signal, self.config.discount)
+        return batch, returns_to_go(signal, self.config.discount), cost_scale
 
     @cached_property
     def advance(self) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -293,7 +312,7 @@ def _threaded_rounds(
         state = previous if isinstance(previous, TrainState) else previous.result()[0]
         return jax.block_until_ready(learner.advance(state, jnp.int32(count)))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         ahead: deque[list[Future]] = deque()
         last: list[Any] = list(states)
         for i, count in enumerate(counts):
@@ -312,7 +331,7 @@ def _host_rounds(
     collect = collect_host(learner.env, learner.policy, learner.config.episodes)
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for _ in range(sum(counts)):
             actors = stack([Actor(s.policy, s.normaliser) for s in states])
             batch = collect(actors, stack([keys(s)[0] for s in states]))

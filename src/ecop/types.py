@@ -191,6 +191,8 @@ class Batch(NamedTuple):
     cost_adv: jax.Array  # [N, H, C] in cost units
     cost_error: jax.Array  # [C] standard error of the mean cost return
     violation: jax.Array  # [C] mean cost return - limit, in cost units
+    reward_scale: jax.Array  # [] std of adv; 1 if that is 0
+    cost_scale: jax.Array  # [C] running std of cost_adv; 1 if that is 0
 
 
 class TrainState(NamedTuple):
@@ -201,4 +203,5 @@ class TrainState(NamedTuple):
     policy: Any  # parameters of the policy network
     critics: Any  # learning.critics.CriticState
     normaliser: Any  # learning.normaliser.Normaliser of observations
+    cost_scale: Any  # learning.averages.Average [C] of the cost advantage's std
     algorithm: Any  # the algorithm's own state

@@ -17,9 +17,9 @@ from ecop.algorithms.pcpo import PCPO
 from ecop.algorithms.pdo import policy_gradient_loss
 from ecop.algorithms.ppo_lag import lagrangian_loss
 from ecop.algorithms.trpo_lag import TRPOLagrangian
-from ecop.learning.surrogates import dimensionless
+from ecop.learning.surrogates import centred, dimensionless, mean_kl
 from ecop.learning.trust_region import localise
-from probes import compiled, random_problem
+from probes import compiled, random_problem, with_scales
 
 
 def moved(params, by=0.15):
@@ -165,6 +165,12 @@ def one_update(algorithm, problem, batch):
     return compiled(algorithm, policy)(jax.random.key(0), params, state, batch)
 
 
+def divergence(problem, new):
+    """Mean KL of the new parameters from the old ones."""
+    _, policy, params, batch = problem
+    return float(mean_kl(policy, params, new, batch))
+
+
 def predicted(problem, batch, new):
     """Gain and predicted violations of the new parameters, dimensionless."""
     _, policy, params, _ = problem
@@ -174,7 +180,7 @@ def predicted(problem, batch, new):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _predicted(policy, params, batch, new):
-    batch, _ = dimensionless(batch, jnp.zeros_like(batch.violation))
+    batch = dimensionless(centred(batch))
     local = localise(policy, params, batch)
     flat, _ = ravel_pytree(new)
     gain = local.gain(flat) - local.gain(local.point)
@@ -203,20 +209,26 @@ def test_trust_regions_keep_their_promises(algorithm):
     )
     gain, _ = predicted(problem, slack, free)
     assert gain > 0.0
-    assert 0.2 * algorithm.target_kl < float(info["kl"]) <= algorithm.target_kl
+    assert (
+        0.2 * algorithm.region.target_kl
+        < divergence(problem, free)
+        <= algorithm.region.target_kl
+    )
     # Far outside: the cost must fall.
     broken = batch._replace(violation=jnp.asarray([50.0], jnp.float32))
     new, _, info = one_update(algorithm, problem, broken)
     _, violation = predicted(problem, broken, new)
     start = predicted(problem, broken, problem[2])[1]
     assert violation < start - 1e-3
-    assert float(info["kl"]) <= algorithm.target_kl
+    assert divergence(problem, new) <= algorithm.region.target_kl
     if lagrangian:
         return
     # Close to the limit, with a reward step that raises the cost: it is bent.
-    tied = batch._replace(
-        cost_adv=0.5 * batch.cost_adv + batch.adv[..., None],
-        violation=jnp.full(1, -0.1, jnp.float32),
+    tied = with_scales(
+        batch._replace(
+            cost_adv=0.5 * batch.cost_adv + batch.adv[..., None],
+            violation=jnp.full(1, -0.1, jnp.float32),
+        )
     )
     new, _, info = one_update(algorithm, problem, tied)
     gain, violation = predicted(problem, tied, new)
@@ -234,11 +246,13 @@ def test_trust_regions_keep_several_limits(algorithm):
     new, _, info = one_update(algorithm, problem, broken)
     start = predicted(problem, broken, problem[2])[1]
     assert np.all(predicted(problem, broken, new)[1] < start - 1e-3)
-    assert float(info["kl"]) <= algorithm.target_kl
+    assert divergence(problem, new) <= algorithm.region.target_kl
     # The first is far, the second close and against the reward.
-    tied = batch._replace(
-        cost_adv=0.5 * batch.cost_adv + batch.adv[..., None],
-        violation=jnp.asarray([-50.0, -0.1], jnp.float32),
+    tied = with_scales(
+        batch._replace(
+            cost_adv=0.5 * batch.cost_adv + batch.adv[..., None],
+            violation=jnp.asarray([-50.0, -0.1], jnp.float32),
+        )
     )
     new, _, info = one_update(algorithm, problem, tied)
     gain, violations = predicted(problem, tied, new)
@@ -252,6 +266,7 @@ def test_trust_regions_keep_several_limits(algorithm):
         cost_adv=tied.cost_adv[..., 1:],
         cost_error=tied.cost_error[1:],
         violation=tied.violation[1:],
+        cost_scale=tied.cost_scale[1:],
     )
     other, _, _ = one_update(algorithm, alone, one)
     jax.tree.map(

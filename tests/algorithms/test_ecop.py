@@ -14,6 +14,7 @@ from ecop.errors import UserError
 from ecop.learning.descent import descend
 from ecop.learning.networks import Form, Gaussian, Policy, with_time
 from ecop.types import Batch, Box, Constraint, Discrete, Spec
+from probes import with_scales
 
 N, H, SIZE = 4, 6, 3
 
@@ -33,7 +34,7 @@ def random_batch(policy, params, count=2, seed=0, dead=True):
     alive = np.ones((N, H), np.float32)
     if dead:
         alive[1, 4:] = 0.0
-    return Batch(
+    batch = Batch(
         observation=x,
         action=action,
         log_prob=distribution.log_prob(action),
@@ -43,7 +44,10 @@ def random_batch(policy, params, count=2, seed=0, dead=True):
         * alive[..., None],
         cost_error=jnp.asarray(rng.random(size=count), jnp.float32),
         violation=jnp.asarray(rng.normal(size=count), jnp.float32),
+        reward_scale=jnp.ones((), jnp.float32),
+        cost_scale=jnp.ones(count, jnp.float32),
     )
+    return with_scales(batch)
 
 
 def setup(algorithm, form: Form = "time", count=2, action=None, **kwargs):
@@ -234,7 +238,7 @@ def test_per_step_pass_changes_each_block_given_the_later_ones():
 def update(algorithm, batch, seed=0, **kwargs):
     policy, params, state, _ = setup(algorithm, **kwargs)
     run = jax.jit(algorithm.update, static_argnums=1)
-    for i in range(2):  # the second iteration uses the running scale
+    for i in range(2):  # the second meets the state of the first
         params, state, info = run(
             jax.random.key(seed + i), policy, params, state, batch
         )
@@ -250,7 +254,8 @@ def test_scaling_the_reward_changes_nothing(form):
     algorithm = ECOP(backward_steps=3)
     _, _, _, batch = setup(algorithm, form=form)
     one = update(algorithm, batch, form=form)
-    two = update(algorithm, batch._replace(adv=37.0 * batch.adv), form=form)
+    larger = with_scales(batch._replace(adv=37.0 * batch.adv))
+    two = update(algorithm, larger, form=form)
     same(one, two, rtol=1e-3, atol=1e-5)
 
 
@@ -263,6 +268,7 @@ def test_scaling_a_cost_with_its_limit_changes_nothing():
         cost_error=batch.cost_error * factor,
         violation=batch.violation * factor,
     )
+    scaled = with_scales(scaled)
     one, two = update(algorithm, batch), update(algorithm, scaled)
     same(one[0], two[0], rtol=1e-3, atol=1e-5)
     same(one[1].multiplier, two[1].multiplier, rtol=1e-3, atol=1e-6)

@@ -27,6 +27,7 @@ from ecop.exact.values import value_functions
 from ecop.learning import normaliser
 from ecop.training import Learner, TrainConfig
 from ecop.types import Batch
+from probes import with_scales
 
 SMALL = TrainConfig(
     iterations=4,
@@ -103,6 +104,8 @@ def exact_batch(cmdp, policy, episodes=20_000):
         cost_adv=jnp.asarray(np.stack(cost_adv, axis=1)[..., None], jnp.float32),
         cost_error=jnp.zeros(1, jnp.float32),
         violation=jnp.zeros(1, jnp.float32),
+        reward_scale=jnp.ones((), jnp.float32),
+        cost_scale=jnp.ones(1, jnp.float32),
     )
 
 
@@ -123,11 +126,12 @@ def test_the_price_balances_reward_and_cost_in_the_loss():
     )
     # e-COP sees both advantages divided by standard deviations of the batch.
     policy = 0.8 * optimum.policy + 0.2 / cmdp.actions
-    batch = exact_batch(cmdp, policy)
+    batch = with_scales(exact_batch(cmdp, policy))
     algorithm = ECOP()
-    scaled, scale = algorithm._in_units(batch, jnp.zeros(1, jnp.float32))
-    dimensionless = price * float(scale[0]) / float(np.std(batch.adv))
-    found = shadow_price(algorithm, jnp.full(1, dimensionless), batch, scale)
+    scaled = algorithm.in_units(batch)
+    scale = float(np.std(batch.cost_adv))
+    dimensionless = price * scale / float(np.std(batch.adv))
+    found = shadow_price(algorithm, jnp.full(1, dimensionless), batch)
     assert_allclose(np.asarray(found), [price], rtol=1e-4)
     # r A - price A_C in reward units is the scaled sum times one common factor.
     raw = batch.adv - price * batch.cost_adv[..., 0]
@@ -137,7 +141,7 @@ def test_the_price_balances_reward_and_cost_in_the_loss():
         np.asarray(both) * factor + np.mean(batch.adv), np.asarray(raw), atol=1e-4
     )
     paper = ECOP(units="paper")
-    assert float(shadow_price(paper, jnp.full(1, 0.7), batch, scale)[0]) == (
+    assert float(shadow_price(paper, jnp.full(1, 0.7), batch)[0]) == (
         pytest.approx(0.7)
     )
 

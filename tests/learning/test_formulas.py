@@ -8,7 +8,8 @@ from scipy import stats
 
 from ecop.learning import normaliser
 from ecop.learning.advantages import gae, returns_to_go
-from ecop.learning.critics import Critics, episode_draws, follow, step_means
+from ecop.learning.averages import follow, start
+from ecop.learning.critics import Critics, episode_draws, step_means
 from ecop.learning.networks import Categorical, Gaussian, Network, with_time
 from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
 
@@ -156,11 +157,20 @@ def test_critics_follow_the_mean_return_of_each_step(rng):
         assert bool(known[h, 0]) == (len(living) > 0)
         if len(living):
             np.testing.assert_allclose(means[h], living.mean(axis=0), rtol=1e-5)
-    first = follow(jnp.zeros((H, C)), means, known)
-    np.testing.assert_allclose(first[:4], means[:4])
-    assert not first[4].any()
-    second = follow(first, means + 1.0, known)
-    np.testing.assert_allclose(second[:4], means[:4] + 0.1, rtol=1e-5)
+    first = follow(start((H, C)), means, known=known)
+    np.testing.assert_allclose(first.value[:4], means[:4])
+    assert not first.value[4].any()
+    second = follow(first, means + 1.0, known=known)
+    np.testing.assert_allclose(second.value[:4], means[:4] + 0.1, rtol=1e-5)
+
+
+def test_an_average_counts_and_a_zero_is_a_value_like_others():
+    average = follow(start((2,)), jnp.asarray([0.0, 4.0]))
+    average = follow(average, jnp.asarray([10.0, 8.0]), memory=0.75)
+    np.testing.assert_allclose(average.value, [2.5, 5.0])
+    hidden = follow(average, jnp.asarray([9.0, 9.0]), known=jnp.asarray([True, False]))
+    np.testing.assert_allclose(hidden.count, [3.0, 2.0])
+    np.testing.assert_allclose(hidden.value, [3.15, 5.0])
 
 
 def test_a_critic_without_a_network_is_the_mean_by_step(rng):

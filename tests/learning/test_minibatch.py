@@ -1,7 +1,6 @@
 """The minibatch loop: order, KL stop, and the units of its surrogates."""
 
 import dataclasses
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,9 @@ import pytest
 from ecop.algorithms.ppo import clipped_loss
 from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
-from ecop.learning.minibatch import minibatch_descent, select_episodes
+from ecop.learning.minibatch import Descent, minibatch_descent, select_episodes
 from ecop.learning.surrogates import (
+    centred,
     dimensionless,
     mixed_advantage,
     predicted_violation,
@@ -21,13 +21,7 @@ from ecop.learning.surrogates import (
 )
 from probes import random_problem
 
-
-@dataclass(frozen=True)
-class Loop:
-    epochs: int = 6
-    episodes_per_step: int = 3
-    target_kl: float = 0.0
-    learning_rate: float = 0.01
+LOOP = Descent(epochs=6, episodes_per_step=3, learning_rate=0.01)
 
 
 def objective(distribution, part):
@@ -71,12 +65,12 @@ def literal(options, problem, epochs):
 
 def test_descent_is_the_obvious_loop_and_stops_at_the_target():
     problem = random_problem()
-    history, kls = literal(Loop(), problem, 6)
+    history, kls = literal(LOOP, problem, 6)
     assert kls == sorted(kls)
-    free = run(Loop(), problem)
+    free = run(LOOP, problem)
     assert float(free.info["epochs"]) == 6.0
     target = 0.5 * (kls[1] + kls[2])  # crossed in the third epoch
-    stopped = run(dataclasses.replace(Loop(), target_kl=target), problem)
+    stopped = run(dataclasses.replace(LOOP, target_kl=target), problem)
     assert float(stopped.info["epochs"]) == 3.0
     for ours, slow in ((free, history[5]), (stopped, history[2])):
         jax.tree.map(
@@ -89,21 +83,23 @@ def test_descent_is_the_obvious_loop_and_stops_at_the_target():
 def test_dimensionless_units():
     _, _, _, batch = random_problem(count=2)
     alive = np.asarray(batch.alive) > 0
-    running = jnp.asarray([0.0, 5.0], jnp.float32)
-    ours, scale = dimensionless(batch, running)
-    std = np.asarray(batch.cost_adv)[alive].std(axis=0)
-    np.testing.assert_allclose(scale, [std[0], 0.9 * 5.0 + 0.1 * std[1]], rtol=1e-4)
+    scale = np.array([0.5, 5.0], np.float32)
+    batch = batch._replace(cost_scale=jnp.asarray(scale))
+    ours = dimensionless(centred(batch))
     adv = np.asarray(ours.adv)
     assert adv[alive].mean() == pytest.approx(0.0, abs=1e-5)
     assert adv[alive].std() == pytest.approx(1.0, rel=1e-4)
     assert (adv[~alive] == 0.0).all()
     cost_adv = np.asarray(batch.cost_adv)
-    slow = (cost_adv - cost_adv[alive].mean(axis=0)) / np.asarray(scale)
+    slow = (cost_adv - cost_adv[alive].mean(axis=0)) / scale
     np.testing.assert_allclose(
         np.asarray(ours.cost_adv)[alive], slow[alive], rtol=1e-3, atol=1e-5
     )
     np.testing.assert_allclose(
-        ours.violation, np.asarray(batch.violation) / (6 * np.asarray(scale)), rtol=1e-4
+        ours.violation, np.asarray(batch.violation) / (6 * scale), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        ours.cost_error, np.asarray(batch.cost_error) / (6 * scale), rtol=1e-4
     )
 
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.learning.multipliers import ascend, control, init_ascent, init_pid
+from ecop.learning.multipliers import Ascent, PidGains
 
 
 def array(*values):
@@ -12,22 +12,24 @@ def array(*values):
 
 
 def test_plain_ascent_is_projected():
-    state = init_ascent(2, "plain", 0.5)
+    ascent = Ascent(0.5)
+    state = ascent.init(2)
     for violation, value in [
         (array(1.0, -1.0), [0.5, 0.0]),
         (array(-0.4, 2.0), [0.3, 1.0]),
         (array(-9.0, 9.0), [0.0, 1.5]),
     ]:
-        state = ascend(state, violation, "plain", 0.5, maximum=1.5)
+        state = ascent.step(state, violation, maximum=1.5)
         np.testing.assert_allclose(state.value, value, rtol=1e-5)
 
 
 def test_adam_steps_do_not_depend_on_the_scale():
     values = []
     for scale in (1.0, 1000.0):
-        state = init_ascent(1, "adam", 0.1)
+        ascent = Ascent(0.1, "adam")
+        state = ascent.init(1)
         for violation in (2.0, 1.0, -0.5):
-            state = ascend(state, array(scale * violation), "adam", 0.1)
+            state = ascent.step(state, array(scale * violation))
         values.append(float(state.value[0]))
     assert values[0] == pytest.approx(values[1], rel=1e-3)
     assert 0.1 < values[0] < 0.3
@@ -35,9 +37,8 @@ def test_adam_steps_do_not_depend_on_the_scale():
 
 def test_pid_by_hand():
     """K_P = 1, K_I = 0.5, K_D = 2, memories 0.5 and 0.75, a delay of 2."""
-    gains = {"proportional": 1.0, "integral": 0.5, "derivative": 2.0}
-    memories = {"error_memory": 0.5, "cost_memory": 0.75}
-    state = init_pid(1, 2)
+    gains = PidGains(1.0, 0.5, 2.0, error_memory=0.5, cost_memory=0.75, delay=2)
+    state = gains.init(1)
     #   violation  I      error   cost      cost two before  rise     lambda
     expected = [
         (4.0, 2.0, 4.0, 4.0),  # first value, no rise: 4 + 2 = 6
@@ -49,8 +50,8 @@ def test_pid_by_hand():
     ]
     answers = [6.0, 14.0, 9.0, 0.0, 7.75, 6.875 + 12.0 + 2 * 6.20703125]
     for (violation, total, error, cost), answer in zip(expected, answers, strict=True):
-        state, multiplier = control(state, array(violation), **gains, **memories)
+        state, multiplier = gains.step(state, array(violation))
         assert float(state.integral[0]) == pytest.approx(total)
-        assert float(state.error[0]) == pytest.approx(error)
-        assert float(state.cost[0]) == pytest.approx(cost)
+        assert float(state.error.value[0]) == pytest.approx(error)
+        assert float(state.cost.value[0]) == pytest.approx(cost)
         assert float(multiplier[0]) == pytest.approx(answer)

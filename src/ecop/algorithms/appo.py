@@ -25,16 +25,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ecop import damped_penalty
 from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import UserError, require
-from ecop.learning.minibatch import minibatch_descent
-from ecop.learning.multipliers import Multiplier, ascend, init_ascent
+from ecop.learning.minibatch import Descent, minibatch_descent
+from ecop.learning.multipliers import Ascent, Multiplier
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
+from ecop.learning.options import flat
+from ecop.learning.surrogates import (
+    centred,
+    clipped_share,
+    dimensionless,
+    predicted_violation,
+)
 from ecop.types import Batch, Spec
 
 
@@ -44,10 +49,10 @@ class State(NamedTuple):
     multiplier: Multiplier
     penalty: Array  # [] sigma
     excess: Array  # [] sum of the violations above zero, of the iteration before
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class APPO:
     """Options of APPO.
@@ -57,55 +62,40 @@ class APPO:
         growth: factor of sigma while violations persist; 1 keeps it fixed
         progress: share of the last violation below which sigma does not grow
         penalty_max: where sigma stops growing
-        multiplier_rate: step size of the multiplier, per dimensionless violation
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        ascent: how the multiplier follows the violation
+        descent: how the loss is descended
     """
 
-    penalty: float = 10.0
+    penalty: float = 2.0
     growth: float = 1.0
     progress: float = 0.9
     penalty_max: float = 100.0
-    multiplier_rate: float = 5.0
-    clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    clip: float = 0.1
+    ascent: Ascent = Ascent()
+    descent: Descent = Descent(20, 2, learning_rate=1e-4)
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "penalty penalty_max multiplier_rate clip epochs episodes_per_step "
-            "learning_rate",
-            "progress target_kl",
-        )
+        require(self, "penalty penalty_max clip", "progress")
         if not self.growth >= 1:
             raise UserError(f"growth must be 1 or more, not {self.growth}.")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
         return State(
-            multiplier=init_ascent(count, "plain", self.multiplier_rate),
+            multiplier=self.ascent.init(len(spec.enforced)),
             penalty=jnp.asarray(self.penalty, jnp.float32),
             excess=jnp.zeros((), jnp.float32),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
+            optimiser=self.descent.init(params),
         )
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: sigma and lambda, then descent on the augmented Lagrangian."""
-        batch, scale = dimensionless(batch, state.cost_scale)
-        multiplier = ascend(
-            state.multiplier, batch.violation, "plain", self.multiplier_rate
-        )
+        batch = dimensionless(centred(batch))
+        multiplier = self.ascent.step(state.multiplier, batch.violation)
         excess = jnp.sum(jnp.maximum(0.0, batch.violation))
         persists = (state.excess > 0.0) & (excess > self.progress * state.excess)
         grown = jnp.minimum(self.penalty_max, self.growth * state.penalty)
@@ -117,13 +107,12 @@ class APPO:
             return clipped_loss(distribution, part, self.clip) + augmented
 
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self
+            key, policy, params, state.optimiser, batch, objective, self.descent
         )
         info = {
             "multipliers": multiplier.value,
             "penalty": penalty,
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
-        state = State(multiplier, penalty, excess, scale, done.optimiser)
-        return done.params, state, info
+        return done.params, State(multiplier, penalty, excess, done.optimiser), info

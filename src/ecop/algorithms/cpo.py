@@ -37,14 +37,15 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless
+from ecop.learning.options import flat
+from ecop.learning.surrogates import centred, dimensionless
 from ecop.learning.trust_region import (
     TINY,
+    TrustRegion,
     gram,
     localise,
     natural,
     projection,
-    require_region,
     safe_inverse,
     take_step,
 )
@@ -52,51 +53,39 @@ from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
-    """What CPO carries from one iteration to the next."""
-
-    cost_scale: Array  # [C] running std of the cost advantage
+    """CPO carries nothing from one iteration to the next."""
 
 
+@flat
 @dataclass(frozen=True)
 class CPO:
     """Options of CPO.
 
     Attributes:
-        target_kl: size of the trust region, mean KL(old || new)
-        damping: added to the diagonal of the Fisher matrix
-        cg_steps: steps of the conjugate gradient method
-        line_search_tries: how often a step is shortened before it is given up
-        line_search_decay: factor by which it is shortened
+        region: how far a step may go
     """
 
-    target_kl: float = 0.01
-    damping: float = 0.1
-    cg_steps: int = 10
-    line_search_tries: int = 25
-    line_search_decay: float = 0.8
-
-    def __post_init__(self) -> None:
-        require_region(self)
+    region: TrustRegion = TrustRegion(target_kl=0.003)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        del policy, params
-        return State(jnp.zeros(len(spec.enforced), jnp.float32))
+        del policy, params, spec
+        return State()
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: the dual, the step, the line search."""
         del key
-        batch, scale = dimensionless(batch, state.cost_scale)
+        batch = dimensionless(centred(batch))
         local = localise(policy, params, batch)
         start = local.point
         before, g = jax.value_and_grad(local.gain)(start)
         b, c = jax.jacrev(local.costs)(start), batch.violation
-        solve = natural(local, self)
+        solve = natural(local, self.region)
         reward_step, cost_steps = solve(g), jax.vmap(solve)(b)
         q, r, s = jnp.dot(g, reward_step), cost_steps @ g, gram(b, cost_steps)
-        dual = solve_dual(q, r, s, c, self.target_kl)
+        dual = solve_dual(q, r, s, c, self.region.target_kl)
         step = dual.share * (dual.t * reward_step - dual.mu @ cost_steps)
         allowed = local.costs(start) + jnp.maximum(0.0, -c)
 
@@ -104,14 +93,14 @@ class CPO:
             gains = (local.gain(end) > before) | jnp.any(c > 0.0)
             return gains & jnp.all(local.costs(end) <= allowed)
 
-        new, info = take_step(policy, batch, local, step, accept, self)
+        new, info = take_step(local, step, accept, self.region)
         multipliers = dual.mu / jnp.maximum(dual.t, TINY)
         info |= {
             "multipliers": jnp.minimum(multipliers, MULTIPLIER_SHOWN),
             "recovery": dual.recover.astype(jnp.float32),
             "gradient_norm": optax.tree.norm(g),
         }
-        return new, State(scale), info
+        return new, state, info
 
 
 FAR = 100.0  # largest t, relative to that of a step without limits

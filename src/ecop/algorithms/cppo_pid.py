@@ -20,16 +20,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ppo_lag import lagrangian_loss
-from ecop.errors import UserError, require
-from ecop.learning.minibatch import minibatch_descent
-from ecop.learning.multipliers import Pid, control, init_pid
+from ecop.errors import require
+from ecop.learning.minibatch import Descent, minibatch_descent
+from ecop.learning.multipliers import Pid, PidGains
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless, policy_change
+from ecop.learning.options import flat
+from ecop.learning.surrogates import centred, clipped_share, dimensionless
 from ecop.types import Batch, Spec
 
 
@@ -37,80 +36,45 @@ class State(NamedTuple):
     """What CPPO-PID carries from one iteration to the next."""
 
     controller: Pid
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class CPPOPID:
     """Options of CPPO-PID.
 
     Attributes:
-        proportional: gain K_P of the smoothed violation
-        integral: gain K_I of the summed violation
-        derivative: gain K_D of the cost's rise
-        error_memory: of the average behind the proportional term, per iteration
-        cost_memory: of the average behind the derivative term, per iteration
-        delay: iterations over which a rise is measured
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        gains: how the multiplier follows the violation
+        descent: how the loss is descended
     """
 
-    proportional: float = 5.0
-    integral: float = 5.0
-    derivative: float = 5.0
-    error_memory: float = 0.5
-    cost_memory: float = 0.5
-    delay: int = 5
     clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    gains: PidGains = PidGains()
+    descent: Descent = Descent(20, 2, learning_rate=1e-4)
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "delay clip epochs episodes_per_step learning_rate",
-            "proportional integral derivative error_memory cost_memory target_kl",
-        )
-        if max(self.error_memory, self.cost_memory) >= 1:
-            raise UserError("error_memory and cost_memory must be less than 1.")
+        require(self, "clip")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
-        return State(
-            controller=init_pid(count, self.delay),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        return State(self.gains.init(len(spec.enforced)), self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: the controller, then PPO on the mixed advantage."""
-        batch, scale = dimensionless(batch, state.cost_scale)
-        controller, multiplier = control(
-            state.controller,
-            batch.violation,
-            proportional=self.proportional,
-            integral=self.integral,
-            derivative=self.derivative,
-            error_memory=self.error_memory,
-            cost_memory=self.cost_memory,
-        )
+        batch = dimensionless(centred(batch))
+        controller, multiplier = self.gains.step(state.controller, batch.violation)
         loss = lagrangian_loss(multiplier, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, loss, self
+            key, policy, params, state.optimiser, batch, loss, self.descent
         )
         info = {
             "multipliers": multiplier,
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
-        return done.params, State(controller, scale, done.optimiser), info
+        return done.params, State(controller, done.optimiser), info

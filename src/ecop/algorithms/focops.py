@@ -20,14 +20,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.errors import require
-from ecop.learning.minibatch import minibatch_descent
-from ecop.learning.multipliers import Multiplier, ascend, init_ascent
+from ecop.learning.minibatch import Descent, minibatch_descent
+from ecop.learning.multipliers import Ascent, Multiplier
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import dimensionless, policy_change, ratio, step_mean
+from ecop.learning.options import flat
+from ecop.learning.surrogates import (
+    centred,
+    dimensionless,
+    living_mean,
+    ratio,
+    step_mean,
+)
 from ecop.types import Batch, Spec
 
 
@@ -35,10 +41,10 @@ class State(NamedTuple):
     """What FOCOPS carries from one iteration to the next."""
 
     multiplier: Multiplier  # nu
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class FOCOPS:
     """Options of FOCOPS.
@@ -46,52 +52,32 @@ class FOCOPS:
     Attributes:
         temperature: lambda; small values trust the advantages more
         gate: delta, the largest KL of a state that still has a say
-        multiplier_rate: step size of nu, per dimensionless violation
         multiplier_max: upper bound of nu
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        ascent: how nu follows the violation
+        descent: how the loss is descended
     """
 
-    temperature: float = 1.5
+    temperature: float = 0.5
     gate: float = 0.02
-    multiplier_rate: float = 5.0
-    multiplier_max: float = 2.0
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.02
-    learning_rate: float = 1e-3
+    multiplier_max: float = 10.0
+    ascent: Ascent = Ascent()
+    descent: Descent = Descent(epochs=5, episodes_per_step=2)
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "temperature gate multiplier_rate multiplier_max epochs "
-            "episodes_per_step learning_rate",
-            "target_kl",
-        )
+        require(self, "temperature gate multiplier_max")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
-        return State(
-            multiplier=init_ascent(count, "plain", self.multiplier_rate),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        return State(self.ascent.init(len(spec.enforced)), self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: nu, then epochs of descent on the gated loss."""
-        batch, scale = dimensionless(batch, state.cost_scale)
-        multiplier = ascend(
-            state.multiplier,
-            batch.violation,
-            "plain",
-            self.multiplier_rate,
-            self.multiplier_max,
+        batch = dimensionless(centred(batch))
+        multiplier = self.ascent.step(
+            state.multiplier, batch.violation, self.multiplier_max
         )
         batch = batch._replace(adv=batch.adv - batch.cost_adv @ multiplier.value)
 
@@ -100,18 +86,16 @@ class FOCOPS:
             return gated_loss(new, old, part, self.temperature, self.gate)
 
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self
+            key, policy, params, state.optimiser, batch, objective, self.descent
         )
         new, old = (policy.over(p, batch.observation) for p in (done.params, params))
         closed = (new.kl(old) > self.gate).astype(jnp.float32)
-        living = jnp.maximum(jnp.sum(batch.alive), 1.0)
         info = {
             "multipliers": multiplier.value,
-            "gated": jnp.sum(batch.alive * closed) / living,
+            "gated": living_mean(closed, batch.alive),
             **done.info,
-            **policy_change(policy, params, done.params, batch),
         }
-        return done.params, State(multiplier, scale, done.optimiser), info
+        return done.params, State(multiplier, done.optimiser), info
 
 
 def gated_loss(

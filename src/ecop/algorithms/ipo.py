@@ -23,24 +23,29 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import require
-from ecop.learning.minibatch import minibatch_descent
+from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
+from ecop.learning.options import flat
+from ecop.learning.surrogates import (
+    centred,
+    clipped_share,
+    dimensionless,
+    predicted_violation,
+)
 from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
     """What IPO carries from one iteration to the next."""
 
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class IPO:
     """Options of IPO.
@@ -49,41 +54,27 @@ class IPO:
         sharpness: t of the barrier -log(slack) / t
         slope_max: weight of the cost outside the limit
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        descent: how the loss is descended
     """
 
-    sharpness: float = 200.0
-    slope_max: float = 20.0
-    clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    sharpness: float = 100.0
+    slope_max: float = 5.0
+    clip: float = 0.1
+    descent: Descent = Descent(epochs=5)
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "sharpness slope_max clip epochs episodes_per_step learning_rate",
-            "target_kl",
-        )
+        require(self, "sharpness slope_max clip")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        del policy
-        count = len(spec.enforced)
-        return State(
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        del policy, spec
+        return State(self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: descent on the clipped surrogate plus the barrier."""
-        batch, scale = dimensionless(batch, state.cost_scale)
+        batch = dimensionless(centred(batch))
 
         def objective(distribution: Distribution, part: Batch) -> Array:
             psi = predicted_violation(distribution, part, self.clip)
@@ -91,17 +82,17 @@ class IPO:
             return clipped_loss(distribution, part, self.clip) + wall
 
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self
+            key, policy, params, state.optimiser, batch, objective, self.descent
         )
         # The slope of the barrier is the multiplier that it stands for.
         edge = 1.0 / (self.sharpness * self.slope_max)
         slope = 1.0 / (self.sharpness * jnp.maximum(-batch.violation, edge))
         info = {
             "multipliers": slope,
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
-        return done.params, State(scale, done.optimiser), info
+        return done.params, State(done.optimiser), info
 
 
 def barrier(

@@ -20,14 +20,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import UserError, require
-from ecop.learning.minibatch import minibatch_descent
+from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import dimensionless, policy_change, predicted_violation
+from ecop.learning.options import flat
+from ecop.learning.surrogates import (
+    centred,
+    clipped_share,
+    dimensionless,
+    predicted_violation,
+)
 from ecop.types import Batch, Spec
 
 
@@ -35,10 +40,10 @@ class State(NamedTuple):
     """What P3O carries from one iteration to the next."""
 
     weight: Array  # [C] kappa
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class P3O:
     """Options of P3O.
@@ -48,45 +53,31 @@ class P3O:
         growth: rho, factor of kappa after a violation; 1 keeps it fixed
         weight_max: where kappa stops growing
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        descent: how the loss is descended
     """
 
     weight: float = 5.0
     growth: float = 1.0
     weight_max: float = 100.0
     clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "weight weight_max clip epochs episodes_per_step learning_rate",
-            "target_kl",
-        )
+        require(self, "weight weight_max clip")
         if not self.growth >= 1:
             raise UserError(f"growth must be 1 or more, not {self.growth}.")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
-        return State(
-            weight=jnp.full(count, self.weight, jnp.float32),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        weight = jnp.full(len(spec.enforced), self.weight, jnp.float32)
+        return State(weight, self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: kappa, then descent on the penalised surrogate."""
-        batch, scale = dimensionless(batch, state.cost_scale)
+        batch = dimensionless(centred(batch))
         grown = jnp.minimum(self.weight_max, self.growth * state.weight)
         weight = jnp.where(batch.violation > 0.0, grown, state.weight)
 
@@ -96,11 +87,11 @@ class P3O:
             return clipped_loss(distribution, part, self.clip) + penalty
 
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self
+            key, policy, params, state.optimiser, batch, objective, self.descent
         )
         info = {
             "multipliers": weight,
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
-        return done.params, State(weight, scale, done.optimiser), info
+        return done.params, State(weight, done.optimiser), info

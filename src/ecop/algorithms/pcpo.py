@@ -27,14 +27,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.networks import Policy
-from ecop.learning.surrogates import dimensionless
+from ecop.learning.options import flat
+from ecop.learning.surrogates import centred, dimensionless
 from ecop.learning.trust_region import (
+    TrustRegion,
     gram,
     localise,
     natural,
     projection,
-    require_region,
     safe_inverse,
     take_step,
 )
@@ -42,52 +44,44 @@ from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
-    """What PCPO carries from one iteration to the next."""
-
-    cost_scale: Array  # [C] running std of the cost advantage
+    """PCPO carries nothing from one iteration to the next."""
 
 
+@flat
 @dataclass(frozen=True)
 class PCPO:
     """Options of PCPO.
 
     Attributes:
         projection: metric of the projection, "kl" or "l2"
-        target_kl: size of the trust region, mean KL(old || new)
-        damping: added to the diagonal of the Fisher matrix
-        cg_steps: steps of the conjugate gradient method
-        line_search_tries: how often a step is shortened before it is given up
-        line_search_decay: factor by which it is shortened
+        region: how far a step may go
     """
 
     projection: Literal["kl", "l2"] = "kl"
-    target_kl: float = 0.01
-    damping: float = 0.1
-    cg_steps: int = 10
-    line_search_tries: int = 25
-    line_search_decay: float = 0.8
+    region: TrustRegion = TrustRegion(target_kl=0.003)
 
     def __post_init__(self) -> None:
-        require_region(self)
+        require(self)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        del policy, params
-        return State(jnp.zeros(len(spec.enforced), jnp.float32))
+        del policy, params, spec
+        return State()
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: reward step, projection, line search."""
         del key
-        batch, scale = dimensionless(batch, state.cost_scale)
+        batch = dimensionless(centred(batch))
         local = localise(policy, params, batch)
         start = local.point
         g = jax.grad(local.gain)(start)
         b, c = jax.jacrev(local.costs)(start), batch.violation
-        solve = natural(local, self)
+        solve = natural(local, self.region)
         direction = solve(g)
-        length = jnp.sqrt(2.0 * self.target_kl * safe_inverse(jnp.dot(g, direction)))
+        bound = 2.0 * self.region.target_kl
+        length = jnp.sqrt(bound * safe_inverse(jnp.dot(g, direction)))
         reach = length * direction
         back = jax.vmap(solve)(b) if self.projection == "kl" else b
         weights = projection(gram(b, back))(c + b @ reach)
@@ -97,10 +91,10 @@ class PCPO:
         def accept(end: Array) -> Array:
             return jnp.all(local.costs(end) <= allowed)
 
-        new, info = take_step(policy, batch, local, step, accept, self)
+        new, info = take_step(local, step, accept, self.region)
         info |= {
             # The step is length (F^-1 g - multipliers L^-1 b).
             "multipliers": weights * safe_inverse(length),
             "gradient_norm": optax.tree.norm(g),
         }
-        return new, State(scale), info
+        return new, state, info

@@ -19,20 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
-from ecop.errors import require
-from ecop.learning.minibatch import minibatch_descent
-from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
+from ecop.learning.minibatch import Descent, minibatch_descent
+from ecop.learning.multipliers import Ascent, Multiplier
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import (
-    dimensionless,
-    mixed_advantage,
-    policy_change,
-    step_mean,
-)
+from ecop.learning.options import flat
+from ecop.learning.surrogates import centred, dimensionless, mixed_advantage, step_mean
 from ecop.types import Batch, Spec
 
 
@@ -40,66 +33,40 @@ class State(NamedTuple):
     """What PDO carries from one iteration to the next."""
 
     multiplier: Multiplier
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class PDO:
     """Options of PDO.
 
     Attributes:
-        multiplier_rate: step size of the multiplier, per dimensionless violation
-        multiplier_rule: "plain" ascent or "adam"
-        epochs: passes over the batch per iteration; 1 is the plain policy gradient
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        ascent: how the multiplier follows the violation
+        descent: how the loss is descended; 1 epoch is the plain policy gradient
     """
 
-    multiplier_rate: float = 2.0
-    multiplier_rule: Rule = "plain"
-    epochs: int = 1
-    episodes_per_step: int = 20
-    target_kl: float = 0.0
-    learning_rate: float = 5e-3
-
-    def __post_init__(self) -> None:
-        require(
-            self, "multiplier_rate epochs episodes_per_step learning_rate", "target_kl"
-        )
+    ascent: Ascent = Ascent(2.0)
+    descent: Descent = Descent(epochs=1, episodes_per_step=10, learning_rate=1e-3)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
-        return State(
-            multiplier=init_ascent(count, self.multiplier_rule, self.multiplier_rate),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        return State(self.ascent.init(len(spec.enforced)), self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: the multiplier, then policy gradient steps."""
-        batch, scale = dimensionless(batch, state.cost_scale)
-        multiplier = ascend(
-            state.multiplier,
-            batch.violation,
-            self.multiplier_rule,
-            self.multiplier_rate,
-        )
+        batch = dimensionless(centred(batch))
+        multiplier = self.ascent.step(state.multiplier, batch.violation)
         batch = batch._replace(adv=mixed_advantage(batch, multiplier.value))
+        loss = policy_gradient_loss
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, policy_gradient_loss, self
+            key, policy, params, state.optimiser, batch, loss, self.descent
         )
-        info = {
-            "multipliers": multiplier.value,
-            **done.info,
-            **policy_change(policy, params, done.params, batch),
-        }
-        return done.params, State(multiplier, scale, done.optimiser), info
+        info = {"multipliers": multiplier.value, **done.info}
+        return done.params, State(multiplier, done.optimiser), info
 
 
 def policy_gradient_loss(distribution: Distribution, part: Batch) -> Array:

@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.errors import require
-from ecop.learning.minibatch import minibatch_descent
+from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.networks import Distribution, Policy
+from ecop.learning.options import flat
 from ecop.learning.surrogates import (
+    centred,
     clipped_gain,
-    policy_change,
+    clipped_share,
+    dimensionless,
     ratio,
-    standardised,
     step_mean,
 )
 from ecop.types import Batch, Spec
@@ -40,37 +41,32 @@ class State(NamedTuple):
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class PPO:
     """Options of PPO.
 
     Attributes:
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        descent: how the loss is descended
     """
 
     clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
-        require(self, "clip epochs episodes_per_step learning_rate", "target_kl")
+        require(self, "clip")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy, spec
-        return State(optax.adam(self.learning_rate).init(params))
+        return State(self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: epochs of minibatch descent on the clipped surrogate."""
-        batch = batch._replace(adv=standardised(batch.adv, batch.alive))
+        batch = dimensionless(centred(batch))
         done = minibatch_descent(
             key,
             policy,
@@ -78,12 +74,12 @@ class PPO:
             state.optimiser,
             batch,
             lambda distribution, part: clipped_loss(distribution, part, self.clip),
-            self,
+            self.descent,
         )
         info = {
             "multipliers": jnp.zeros_like(batch.violation),
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
         return done.params, State(done.optimiser), info
 

@@ -19,16 +19,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import optax
 from jaxtyping import Array
 
 from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import require
-from ecop.learning.minibatch import Objective, minibatch_descent
-from ecop.learning.multipliers import Multiplier, Rule, ascend, init_ascent
+from ecop.learning.minibatch import Descent, Objective, minibatch_descent
+from ecop.learning.multipliers import Ascent, Multiplier
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import dimensionless, mixed_advantage, policy_change
+from ecop.learning.options import flat
+from ecop.learning.surrogates import (
+    centred,
+    clipped_share,
+    dimensionless,
+    mixed_advantage,
+)
 from ecop.types import Batch, Spec
 
 
@@ -36,70 +40,48 @@ class State(NamedTuple):
     """What PPO-Lagrangian carries from one iteration to the next."""
 
     multiplier: Multiplier
-    cost_scale: Array  # [C] running std of the cost advantage
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class PPOLagrangian:
     """Options of PPO-Lagrangian.
 
     Attributes:
-        multiplier_rate: step size of the multiplier, per dimensionless violation
-        multiplier_rule: "plain" ascent or "adam"
         clip: the ratio is clipped to 1 +- this
-        epochs: passes over the batch per iteration
-        episodes_per_step: episodes in each gradient step
-        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
-        learning_rate: Adam's, of the policy
+        ascent: how the multiplier follows the violation
+        descent: how the loss is descended
     """
 
-    multiplier_rate: float = 5.0
-    multiplier_rule: Rule = "plain"
-    clip: float = 0.2
-    epochs: int = 20
-    episodes_per_step: int = 5
-    target_kl: float = 0.0
-    learning_rate: float = 1e-3
+    clip: float = 0.1
+    ascent: Ascent = Ascent()
+    descent: Descent = Descent(learning_rate=1e-4)
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "multiplier_rate clip epochs episodes_per_step learning_rate",
-            "target_kl",
-        )
+        require(self, "clip")
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
         del policy
-        count = len(spec.enforced)
-        return State(
-            multiplier=init_ascent(count, self.multiplier_rule, self.multiplier_rate),
-            cost_scale=jnp.zeros(count, jnp.float32),
-            optimiser=optax.adam(self.learning_rate).init(params),
-        )
+        return State(self.ascent.init(len(spec.enforced)), self.descent.init(params))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
     ) -> tuple[Any, State, dict[str, Array]]:
         """One iteration: the multiplier, then PPO on the mixed advantage."""
-        batch, scale = dimensionless(batch, state.cost_scale)
-        multiplier = ascend(
-            state.multiplier,
-            batch.violation,
-            self.multiplier_rule,
-            self.multiplier_rate,
-        )
+        batch = dimensionless(centred(batch))
+        multiplier = self.ascent.step(state.multiplier, batch.violation)
         loss = lagrangian_loss(multiplier.value, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, loss, self
+            key, policy, params, state.optimiser, batch, loss, self.descent
         )
         info = {
             "multipliers": multiplier.value,
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
-            **policy_change(policy, params, done.params, batch, self.clip),
         }
-        return done.params, State(multiplier, scale, done.optimiser), info
+        return done.params, State(multiplier, done.optimiser), info
 
 
 def lagrangian_loss(multiplier: Array, clip: float) -> Objective:

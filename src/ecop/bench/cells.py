@@ -6,41 +6,34 @@ hash names the result: the same cell has the same name on every machine.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from typing import Any
 
 from ecop.algorithms import ALGORITHMS
 from ecop.bench.suites import BATCH, Group, Suite
-from ecop.config import RunConfig, from_json, to_json
-from ecop.recipes import PRESETS, Kind, Preset, preset
+from ecop.config import RunConfig, from_json, resolve, to_json
+from ecop.recipes import Preset
 from ecop.training import TrainConfig
 
 Cell = dict[str, Any]
 
 
-def make_cell(group: Group, suite: Suite, kind: Kind, seed: int) -> Cell:
-    """The cell of a group with a seed; `kind` is the preset of its options."""
-    values = preset_of(kind, group.algorithm) if group.preset else Preset({}, {})
-    algorithm = ALGORITHMS[group.algorithm](**{**values.options, **group.options})
-    train: dict[str, Any] = {**values.train, **group.train}
-    episodes = train.get("episodes", TrainConfig.episodes)
-    train.setdefault("iterations", max(1, suite.iterations * BATCH // episodes))
-    config = TrainConfig(seeds=1, first_seed=seed, limits=group.limits, **train)
+def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
+    """The cell of a group with a seed: what a user would get, with the preset."""
+    given = {**group.options, "seeds": 1, "first_seed": seed, "limits": group.limits}
+    algorithm, train, origin = resolve(group.task, group.algorithm, preset, given)
+    if origin["iterations"] != "given":
+        iterations = max(1, suite.iterations * BATCH // train.episodes)
+        train = dataclasses.replace(train, iterations=iterations)
     return {
         "task": group.task,
         "env_options": {},
         "algorithm": {"name": group.algorithm, **to_json(algorithm)},
-        "train": to_json(config),
+        "train": to_json(train),
         "evaluation_episodes": suite.evaluation_episodes,
     }
-
-
-def preset_of(kind: Kind, algorithm: str) -> Preset:
-    """The preset, or nothing where it has no entry (the paper's table lacks e-COP)."""
-    if kind in PRESETS and algorithm not in PRESETS[kind]:
-        return Preset({}, {})
-    return preset(kind, algorithm)
 
 
 def identity(cell: Cell) -> str:

@@ -33,7 +33,6 @@ from ecop.envs.tabular import Tables, TabularEnv, tables_of
 from ecop.errors import UserError
 from ecop.exact.cmdp import TabularCMDP
 from ecop.exact.values import evaluate_exact
-from ecop.learning.surrogates import moments
 from ecop.rollout import Actor, collect_jax, distribution
 from ecop.training import Learner, TrainConfig
 from ecop.types import Batch, TrainState
@@ -74,15 +73,12 @@ def _log_table(learner: Learner, state: TrainState) -> jax.Array:
     return lax.map(at, jnp.arange(learner.spec.horizon))
 
 
-def shadow_price(
-    algorithm: ECOP, multiplier: jax.Array, batch: Batch, cost_scale: jax.Array
-) -> jax.Array:
+def shadow_price(algorithm: ECOP, multiplier: jax.Array, batch: Batch) -> jax.Array:
     """Return e-COP's multipliers [C] in reward per cost; `batch` in its own units."""
     if algorithm.units == "paper":
         return multiplier
-    _, std = moments(batch.adv[..., None], batch.alive)
-    scale = jnp.where(cost_scale > 0.0, cost_scale, 1.0)
-    return multiplier * jnp.broadcast_to(std, scale.shape) / scale
+    reward = jnp.broadcast_to(batch.reward_scale, batch.cost_scale.shape)
+    return multiplier * reward / batch.cost_scale
 
 
 def limit_units(cmdp: TabularCMDP) -> np.ndarray:
@@ -163,14 +159,9 @@ class Trainer:
                 state, prices, entropy = carry
                 actor = Actor(state.policy, state.normaliser)
                 episodes = collect(actor, learner.keys(state)[0])
-                batch, _ = learner.batch(state, episodes)
+                batch = learner.batch(state, episodes)[0]
                 state, metrics = learner.learn(state, episodes)
-                price = shadow_price(
-                    self.algorithm,
-                    metrics["multipliers"],
-                    batch,
-                    state.algorithm.cost_scale,
-                )
+                price = shadow_price(self.algorithm, metrics["multipliers"], batch)
                 return state, prices + price, entropy + metrics["entropy"]
 
             zero = jnp.zeros(len(cmdp.enforced), jnp.float32)

@@ -18,10 +18,10 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ecop.learning import averages
+from ecop.learning.averages import Average
 from ecop.learning.descent import descend
 from ecop.learning.networks import Network
-
-MEMORY = 0.9  # of the running target statistics, per iteration
 
 
 class CriticState(NamedTuple):
@@ -29,8 +29,8 @@ class CriticState(NamedTuple):
 
     params: Any  # tuple of V network parameters: reward first, then constraints
     optimiser: Any
-    mean: Array  # [H, V] of the targets, by time step
-    std: Array  # [V] of the targets around it; 0 until the first fit
+    mean: Average  # [H, V] of the targets, by time step
+    std: Average  # [V] of the targets around it
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Critics:
         return CriticState(
             params=params,
             optimiser=optax.adam(self.learning_rate).init(params),
-            mean=jnp.zeros((self.network.horizon, self.count), jnp.float32),
-            std=jnp.zeros(self.count, jnp.float32),
+            mean=averages.start((self.network.horizon, self.count)),
+            std=averages.start((self.count,)),
         )
 
     def values(
@@ -67,7 +67,7 @@ class Critics:
     ) -> Float[Array, "N H V"]:
         """Predicted returns to go, in their own units."""
         z = self._predict(state.params, x)
-        return state.mean[None] + state.std[None, None] * z
+        return state.mean.value[None] + state.std.value[None, None] * z
 
     def fit(
         self,
@@ -81,11 +81,13 @@ class Critics:
 
         The error is in units of the target's variance around its mean by time step.
         """
-        mean = follow(state.mean, *step_means(target, alive))
-        rest = target - mean[None]
+        means, known = step_means(target, alive)
+        mean = averages.follow(state.mean, means, known=known)
+        rest = target - mean.value[None]
         variance = jnp.sum(alive[..., None] * rest**2, axis=(0, 1))
-        std = follow(state.std, jnp.sqrt(variance / jnp.maximum(jnp.sum(alive), 1.0)))
-        z = rest / jnp.where(std > 0.0, std, 1.0)[None, None]
+        spread = jnp.sqrt(variance / jnp.maximum(jnp.sum(alive), 1.0))
+        std = averages.follow(state.std, spread)
+        z = rest / jnp.where(std.value > 0.0, std.value, 1.0)[None, None]
         adam = optax.adam(self.learning_rate)
 
         def loss(params: Any, rows: Array) -> Array:
@@ -116,12 +118,6 @@ def step_means(
     count = jnp.sum(alive, axis=0)[:, None]
     total = jnp.sum(alive[..., None] * target, axis=0)
     return total / jnp.maximum(count, 1.0), count > 0.0
-
-
-def follow(old: Array, new: Array, known: Any = True) -> Array:
-    """Running mean of a statistic; a zero is replaced, not followed."""
-    mixed = jnp.where(old == 0.0, new, MEMORY * old + (1.0 - MEMORY) * new)
-    return jnp.where(known, mixed, old)
 
 
 def episode_draws(key: Array, episodes: int, steps: int, size: int) -> Array:

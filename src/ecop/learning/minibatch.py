@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
+from ecop.errors import require
 from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
 from ecop.learning.networks import Distribution, Policy
@@ -19,37 +21,36 @@ from ecop.types import Batch
 Objective = Callable[[Distribution, Batch], Array]
 
 
-@runtime_checkable
-class Options(Protocol):
-    """The fields of an algorithm that this loop reads."""
+@dataclass(frozen=True)
+class Descent:
+    """Minibatch descent by Adam.
 
-    @property
-    def epochs(self) -> int:
-        """Passes over the batch."""
-        ...
+    Attributes:
+        epochs: passes over the batch per iteration
+        episodes_per_step: episodes in each gradient step
+        target_kl: epochs stop once the mean KL exceeds this; 0 never stops
+        learning_rate: Adam's, of the policy
+    """
 
-    @property
-    def episodes_per_step(self) -> int:
-        """Episodes in each gradient step."""
-        ...
+    epochs: int = 10
+    episodes_per_step: int = 1
+    target_kl: float = 0.0
+    learning_rate: float = 3e-4
 
-    @property
-    def target_kl(self) -> float:
-        """Mean KL that ends the passes early; 0 never does."""
-        ...
+    def __post_init__(self) -> None:
+        require(self, "epochs episodes_per_step learning_rate", "target_kl")
 
-    @property
-    def learning_rate(self) -> float:
-        """Adam's."""
-        ...
+    def init(self, params: Any) -> Any:
+        """The optimiser's first state."""
+        return optax.adam(self.learning_rate).init(params)
 
 
-class Descent(NamedTuple):
+class Descended(NamedTuple):
     """The end of a descent; `info` holds means over the gradient steps taken."""
 
     params: Any
     optimiser: Any
-    info: dict[str, Array]  # loss, gradient_norm, epochs
+    info: dict[str, Array]  # loss, gradient_norm and more
 
 
 def minibatch_descent(
@@ -59,8 +60,8 @@ def minibatch_descent(
     optimiser_state: Any,
     batch: Batch,
     objective: Objective,
-    options: Options,
-) -> Descent:
+    options: Descent,
+) -> Descended:
     """Descend `objective(distribution, part)` over random parts of the batch.
 
     A part holds whole episodes [E, H] and the violation of the whole batch. After the
@@ -111,15 +112,17 @@ def minibatch_descent(
         "gradient_norm": jnp.sum(norms) / taken,
         "epochs": taken,
     }
-    return Descent(carry[0], carry[1], info)
+    return Descended(carry[0], carry[1], info)
+
+
+STEPWISE = ("observation", "action", "log_prob", "alive", "adv", "cost_adv")
 
 
 def stepwise(batch: Batch) -> dict[str, Array]:
     """Return the fields of a batch that have the axes [N, H]."""
-    per_constraint = ("cost_error", "violation")
-    return {k: v for k, v in batch._asdict().items() if k not in per_constraint}
+    return {name: getattr(batch, name) for name in STEPWISE}
 
 
 def select_episodes(batch: Batch, draw: Array) -> Batch:
-    """Return the episodes in `draw`; the violation stays that of the whole batch."""
+    """Return the episodes in `draw`; what has no step is that of the whole batch."""
     return batch._replace(**{k: leaf[draw] for k, leaf in stepwise(batch).items()})

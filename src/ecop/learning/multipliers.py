@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from ecop.errors import UserError, require
+from ecop.learning.averages import Average, follow, start
 from ecop.learning.descent import descend
-
-Rule = Literal["plain", "adam"]
 
 
 class Multiplier(NamedTuple):
@@ -20,74 +21,104 @@ class Multiplier(NamedTuple):
     optimiser: Any
 
 
-def optimiser(rule: Rule, rate: float) -> optax.GradientTransformation:
-    """Plain ascent, or Adam's."""
-    return {"plain": optax.sgd, "adam": optax.adam}[rule](rate)
+@dataclass(frozen=True)
+class Ascent:
+    """Gradient ascent of the multipliers.
 
+    Attributes:
+        multiplier_rate: step size of the multiplier, per dimensionless violation
+        multiplier_rule: "plain" ascent or "adam"
+    """
 
-def init_ascent(count: int, rule: Rule, rate: float) -> Multiplier:
-    """Zero multipliers."""
-    value = jnp.zeros(count, jnp.float32)
-    return Multiplier(value, optimiser(rule, rate).init(value))
+    multiplier_rate: float = 5.0
+    multiplier_rule: Literal["plain", "adam"] = "plain"
 
+    def __post_init__(self) -> None:
+        require(self, "multiplier_rate")
 
-def ascend(
-    state: Multiplier,
-    violation: Float[Array, " C"],
-    rule: Rule,
-    rate: float,
-    maximum: float = jnp.inf,
-) -> Multiplier:
-    """Lambda <- proj(lambda + rate violation), the gradient of lambda (J_C - d)."""
-    value, moments = descend(
-        optimiser(rule, rate), -violation, state.value, state.optimiser
-    )
-    return Multiplier(jnp.clip(value, 0.0, maximum), moments)
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """The rule with its rate."""
+        make = {"plain": optax.sgd, "adam": optax.adam}[self.multiplier_rule]
+        return make(self.multiplier_rate)
+
+    def init(self, count: int) -> Multiplier:
+        """Zero multipliers."""
+        value = jnp.zeros(count, jnp.float32)
+        return Multiplier(value, self.optimiser.init(value))
+
+    def step(
+        self,
+        state: Multiplier,
+        violation: Float[Array, " C"],
+        maximum: float = jnp.inf,
+    ) -> Multiplier:
+        """Lambda <- proj(lambda + rate violation), the gradient of lambda (J_C - d)."""
+        value, moments = descend(
+            self.optimiser, -violation, state.value, state.optimiser
+        )
+        return Multiplier(jnp.clip(value, 0.0, maximum), moments)
 
 
 class Pid(NamedTuple):
-    """What a PID controller remembers; zeros before the first batch."""
+    """What a PID controller remembers."""
 
     integral: Array  # [C], zero or more
-    error: Array  # [C] smoothed violation
-    cost: Array  # [C] smoothed violation, by the derivative's own memory
+    error: Average  # [C] of the violation
+    cost: Average  # [C] of the violation, by the derivative's own memory
     past: Array  # [D, C] the last D values of `cost`, oldest first
-    started: Array  # [] bool
 
 
-def init_pid(count: int, delay: int) -> Pid:
-    """Nothing seen yet."""
-    zero = jnp.zeros(count, jnp.float32)
-    past = jnp.zeros((delay, count), jnp.float32)
-    return Pid(zero, zero, zero, past, jnp.zeros((), bool))
+@dataclass(frozen=True)
+class PidGains:
+    """A PID controller of the multipliers.
 
-
-def control(
-    state: Pid,
-    violation: Float[Array, " C"],
-    *,
-    proportional: float,
-    integral: float,
-    derivative: float,
-    error_memory: float,
-    cost_memory: float,
-) -> tuple[Pid, Float[Array, " C"]]:
-    """Return the new state and lambda = (K_P error + I + K_D (rise)_+)_+.
-
-    I <- (I + K_I violation)_+; error and cost are exponential averages, and the rise
-    is the cost's over the last D iterations. Both averages start at the first value,
-    so a fresh controller sees no rise.
+    Attributes:
+        proportional: gain K_P of the smoothed violation
+        integral: gain K_I of the summed violation
+        derivative: gain K_D of the cost's rise
+        error_memory: of the average behind the proportional term, per iteration
+        cost_memory: of the average behind the derivative term, per iteration
+        delay: iterations over which a rise is measured
     """
-    total = jnp.maximum(0.0, state.integral + integral * violation)
-    error = _average(state.error, violation, error_memory, state.started)
-    cost = _average(state.cost, violation, cost_memory, state.started)
-    first = jnp.broadcast_to(cost, state.past.shape)
-    past = jnp.where(state.started, state.past, first)
-    rise = jnp.maximum(0.0, cost - past[0])
-    multiplier = jnp.maximum(0.0, proportional * error + total + derivative * rise)
-    past = jnp.concatenate([past[1:], cost[None]])
-    return Pid(total, error, cost, past, jnp.ones((), bool)), multiplier
 
+    proportional: float = 5.0
+    integral: float = 2.0
+    derivative: float = 5.0
+    error_memory: float = 0.5
+    cost_memory: float = 0.5
+    delay: int = 5
 
-def _average(old: Array, new: Array, memory: float, started: Array) -> Array:
-    return jnp.where(started, memory * old + (1.0 - memory) * new, new)
+    def __post_init__(self) -> None:
+        require(
+            self,
+            "delay",
+            "proportional integral derivative error_memory cost_memory",
+        )
+        if max(self.error_memory, self.cost_memory) >= 1:
+            raise UserError("error_memory and cost_memory must be less than 1.")
+
+    def init(self, count: int) -> Pid:
+        """Nothing seen yet."""
+        zero = jnp.zeros(count, jnp.float32)
+        past = jnp.zeros((self.delay, count), jnp.float32)
+        return Pid(zero, start((count,)), start((count,)), past)
+
+    def step(
+        self, state: Pid, violation: Float[Array, " C"]
+    ) -> tuple[Pid, Float[Array, " C"]]:
+        """Return the new state and lambda = (K_P error + I + K_D (rise)_+)_+.
+
+        I <- (I + K_I violation)_+; the rise is the averaged cost's over the last D
+        iterations. Averages start at the first value: a fresh controller sees no rise.
+        """
+        total = jnp.maximum(0.0, state.integral + self.integral * violation)
+        error = follow(state.error, violation, memory=self.error_memory)
+        cost = follow(state.cost, violation, memory=self.cost_memory)
+        fresh = jnp.broadcast_to(state.cost.count == 0.0, state.past.shape)
+        first = jnp.broadcast_to(cost.value, state.past.shape)
+        past = jnp.where(fresh, first, state.past)
+        rise = jnp.maximum(0.0, cost.value - past[0])
+        multiplier = self.proportional * error.value + total + self.derivative * rise
+        past = jnp.concatenate([past[1:], cost.value[None]])
+        return Pid(total, error, cost, past), jnp.maximum(0.0, multiplier)

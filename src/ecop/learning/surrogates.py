@@ -2,9 +2,10 @@
 
 Units. A surrogate is a mean over all N H steps, dead ones counting zero, so H times the
 mean of `ratio cost_adv` is sum_h E[ratio A_C], the predicted change of the episodic
-cost. `dimensionless` divides the cost advantage by its scale s, the violation by H s;
-then mean(ratio cost_adv) + violation is the predicted violation of the new policy, in
-units of H s, and scaling a cost together with its limit changes nothing.
+cost. A batch is in units of reward and cost and carries their scales (training.py);
+`dimensionless` divides the cost advantage by its scale s, the violation by H s. Then
+mean(ratio cost_adv) + violation is the predicted violation of the new policy, in units
+of H s, and scaling a cost together with its limit changes nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from jaxtyping import Array, Float
 
 from ecop.learning.networks import Distribution, Policy
 from ecop.types import Batch
-
-SCALE_MEMORY = 0.9  # of the running cost scale, per iteration
 
 
 def ratio(
@@ -61,42 +60,42 @@ def step_mean(
     return jnp.tensordot(weight, x, axes=2)
 
 
-def dimensionless(
-    batch: Batch, running: Float[Array, " C"]
-) -> tuple[Batch, Float[Array, " C"]]:
-    """Return the batch without units, and the running cost scale (0 before the first).
+def centred(batch: Batch) -> Batch:
+    """Subtract the mean over the living steps from all advantages.
 
-    Advantages are centred: the expected advantage of a policy over itself is zero, so
-    a mean that is not is the critic's error, and the predicted violation of the old
-    policy is then exactly the measured one.
+    The expected advantage of a policy over itself is zero, so a mean that is not is the
+    critic's error; without it the predicted violation of the old policy is exactly the
+    measured one.
     """
-    centre, std = moments(batch.cost_adv, batch.alive)
-    scale, divisor = cost_scale(std, running)
-    alive = batch.alive
-    cost_adv = (batch.cost_adv - centre[None, None]) / divisor[None, None]
-    batch = batch._replace(
-        adv=standardised(batch.adv, alive),
-        cost_adv=alive[..., None] * cost_adv,
-        violation=batch.violation / (divisor * alive.shape[1]),
+    return batch._replace(
+        adv=centred_steps(batch.adv, batch.alive),
+        cost_adv=centred_steps(batch.cost_adv, batch.alive),
     )
-    return batch, scale
 
 
-def cost_scale(
-    std: Float[Array, " C"], running: Float[Array, " C"]
-) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
-    """The running mean of a standard deviation, and the same with 1 in place of 0."""
-    scale = SCALE_MEMORY * running + (1.0 - SCALE_MEMORY) * std
-    scale = jnp.where(running == 0.0, std, scale)
-    return scale, jnp.where(scale > 0.0, scale, 1.0)
+def centred_steps(
+    x: Float[Array, "N H *C"], alive: Float[Array, "N H"]
+) -> Float[Array, "N H *C"]:
+    """Subtract the mean over the living steps; 0 on the dead ones."""
+    rows = x.reshape(*alive.shape, -1)
+    mean, _ = moments(rows, alive)
+    return (alive[..., None] * (rows - mean[None, None])).reshape(x.shape)
 
 
-def standardised(
-    adv: Float[Array, "N H"], alive: Float[Array, "N H"]
-) -> Float[Array, "N H"]:
-    """Mean 0 and standard deviation 1 over the living steps, 0 on the dead ones."""
-    (mean,), (std,) = moments(adv[..., None], alive)
-    return alive * (adv - mean) / jnp.where(std > 0.0, std, 1.0)
+def dimensionless(batch: Batch) -> Batch:
+    """Divide advantages by their scales, and the violation by H times the cost's."""
+    whole = batch.cost_scale * batch.alive.shape[1]
+    return batch._replace(
+        adv=batch.adv / batch.reward_scale,
+        cost_adv=batch.cost_adv / batch.cost_scale[None, None],
+        cost_error=batch.cost_error / whole,
+        violation=batch.violation / whole,
+    )
+
+
+def or_one(scale: Array) -> Array:
+    """A scale to divide by: 1 in place of 0."""
+    return jnp.where(scale > 0.0, scale, 1.0)
 
 
 def mixed_advantage(
@@ -109,21 +108,23 @@ def mixed_advantage(
     return (batch.adv - batch.cost_adv @ multiplier) / (1.0 + jnp.sum(multiplier))
 
 
-def policy_change(
-    policy: Policy, before: Any, after: Any, batch: Batch, clip: float | None = None
-) -> dict[str, Array]:
-    """Means over the living steps: `kl`, `entropy` and, with a clip, `clipped`."""
-    old, new = (policy.over(p, batch.observation) for p in (before, after))
-    weight = batch.alive / jnp.maximum(jnp.sum(batch.alive), 1.0)
-    info = {
-        "kl": jnp.sum(weight * old.kl(new)),
-        "entropy": jnp.sum(weight * new.entropy()),
-    }
-    if clip is not None:
-        change = ratio(new.log_prob(batch.action), batch.log_prob)
-        outside = (jnp.abs(change - 1.0) > clip).astype(jnp.float32)
-        info["clipped"] = jnp.sum(weight * outside)
-    return info
+def living_mean(x: Float[Array, "N H"], alive: Float[Array, "N H"]) -> Array:
+    """Mean over the living steps []."""
+    return jnp.sum(alive / jnp.maximum(jnp.sum(alive), 1.0) * x)
+
+
+def clipped_share(policy: Policy, params: Any, batch: Batch, clip: float) -> Array:
+    """Share of the living steps whose ratio is outside of 1 +- clip []."""
+    new = policy.over(params, batch.observation)
+    change = ratio(new.log_prob(batch.action), batch.log_prob)
+    outside = (jnp.abs(change - 1.0) > clip).astype(jnp.float32)
+    return living_mean(outside, batch.alive)
+
+
+def mean_kl(policy: Policy, old: Any, new: Any, batch: Batch) -> Array:
+    """Mean of KL(old || new) over the living steps []."""
+    before, after = (policy.over(p, batch.observation) for p in (old, new))
+    return living_mean(before.kl(after), batch.alive)
 
 
 def predicted_violation(

@@ -6,7 +6,8 @@ Parameters are flat vectors [P] here; `localise` flattens and restores them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,50 +17,37 @@ from jaxtyping import Array, Float
 
 from ecop.errors import UserError, require
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import policy_change, ratio, step_mean
+from ecop.learning.surrogates import living_mean, mean_kl, ratio, step_mean
 from ecop.types import Batch
 
 TINY = 1e-12  # a square norm below it counts as zero
 CORRELATION_LOSS = 1e-4  # keeps the Gram matrix of dependent gradients invertible
 
 
-@runtime_checkable
-class Region(Protocol):
-    """The fields of an algorithm that a step within a trust region reads."""
+@dataclass(frozen=True)
+class TrustRegion:
+    """A natural gradient step with a line search.
 
-    @property
-    def target_kl(self) -> float:
-        """Largest mean KL(old || new)."""
-        ...
+    Attributes:
+        target_kl: size of the trust region, mean KL(old || new)
+        damping: added to the diagonal of the Fisher matrix
+        cg_steps: steps of the conjugate gradient method
+        line_search_tries: how often a step is shortened before it is given up
+        line_search_decay: factor by which it is shortened
+    """
 
-    @property
-    def damping(self) -> float:
-        """Added to the diagonal of the Fisher matrix."""
-        ...
+    target_kl: float = 0.01
+    damping: float = 0.1
+    cg_steps: int = 10
+    line_search_tries: int = 25
+    line_search_decay: float = 0.8
 
-    @property
-    def cg_steps(self) -> int:
-        """Steps of the conjugate gradient method."""
-        ...
-
-    @property
-    def line_search_tries(self) -> int:
-        """How often a step is shortened before it is given up."""
-        ...
-
-    @property
-    def line_search_decay(self) -> float:
-        """Factor by which it is shortened."""
-        ...
-
-
-def require_region(options: Region) -> None:
-    """Refuse options that make no sense."""
-    require(options, "target_kl damping cg_steps line_search_tries")
-    if not 0 < options.line_search_decay < 1:
-        raise UserError(
-            f"line_search_decay must lie in (0, 1), not {options.line_search_decay}."
-        )
+    def __post_init__(self) -> None:
+        require(self, "target_kl damping cg_steps line_search_tries")
+        if not 0 < self.line_search_decay < 1:
+            raise UserError(
+                f"line_search_decay must lie in (0, 1), not {self.line_search_decay}."
+            )
 
 
 class Local(NamedTuple):
@@ -76,7 +64,6 @@ def localise(policy: Policy, params: Any, batch: Batch) -> Local:
     """Surrogates and divergence of a batch around `params`, which collected it."""
     point, restore = ravel_pytree(params)
     old = policy.over(params, batch.observation)
-    weight = batch.alive / jnp.maximum(jnp.sum(batch.alive), 1.0)
 
     def distribution(flat: Array) -> Distribution:
         return policy.over(restore(flat), batch.observation)
@@ -91,48 +78,54 @@ def localise(policy: Policy, params: Any, batch: Batch) -> Local:
         return step_mean(change(flat)[..., None] * batch.cost_adv, batch.alive)
 
     def kl(flat: Array) -> Array:
-        return jnp.sum(weight * old.kl(distribution(flat)))
+        return living_mean(old.kl(distribution(flat)), batch.alive)
 
     return Local(point, restore, gain, costs, kl)
 
 
 def natural(
-    local: Local, options: Region
+    local: Local, region: TrustRegion
 ) -> Callable[[Float[Array, " P"]], Float[Array, " P"]]:
     """Return v -> (F + damping I)^-1 v at the old policy."""
-    product = fisher_product(local.kl, local.point, options.damping)
-    return lambda v: conjugate_gradient(product, v, options.cg_steps)
+    product = fisher_product(local.kl, local.point, region.damping)
+    return lambda v: conjugate_gradient(product, v, region.cg_steps)
 
 
 def take_step(
-    policy: Policy,
-    batch: Batch,
     local: Local,
     step: Float[Array, " P"],
     accept: Callable[[Array], Array],
-    options: Region,
+    region: TrustRegion,
 ) -> tuple[Any, dict[str, Array]]:
     """Shorten the step until its end [P] is in the region and accepted.
 
-    Returns the new parameters and `loss`, `step_share`, `kl`, `entropy`.
+    Returns the new parameters and `loss` and `step_share`.
     """
     start = local.point
 
     def within(step: Array) -> Array:
         end = start + step
-        return (local.kl(end) <= options.target_kl) & accept(end)
+        return (local.kl(end) <= region.target_kl) & accept(end)
 
     share = line_search(
-        within, step, options.line_search_tries, options.line_search_decay
+        within, step, region.line_search_tries, region.line_search_decay
     )
     end = start + share * step
-    new = local.restore(end)
-    info = {
-        "loss": -local.gain(end),
-        "step_share": share,
-        **policy_change(policy, local.restore(start), new, batch),
-    }
-    return new, info
+    return local.restore(end), {"loss": -local.gain(end), "step_share": share}
+
+
+def step_back(policy: Policy, old: Any, new: Any, batch: Batch, max_kl: float) -> Any:
+    """Halve the way from the old to the new parameters until the KL is small enough."""
+
+    def too_far(state: tuple[Any, Array]) -> Array:
+        params, tries = state
+        return (mean_kl(policy, old, params, batch) > max_kl) & (tries < 20)
+
+    def halve(state: tuple[Any, Array]) -> tuple[Any, Array]:
+        params, tries = state
+        return jax.tree.map(lambda a, b: 0.5 * (a + b), old, params), tries + 1
+
+    return lax.while_loop(too_far, halve, (new, jnp.zeros((), jnp.int32)))[0]
 
 
 def fisher_product(

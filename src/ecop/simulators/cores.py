@@ -8,7 +8,7 @@ from ecop.errors import UserError
 
 
 def cores() -> int:
-    """Cores that a simulator may use: NPROC, which XLA obeys too, or all there are."""
+    """Cores that may be used: NPROC, which XLA obeys too, or all there are."""
     asked = os.environ.get("NPROC", "")
     if asked and not (asked.isdecimal() and int(asked) > 0):
         raise UserError(f"NPROC must be a number of cores, not '{asked}'.")

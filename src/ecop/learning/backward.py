@@ -1,0 +1,203 @@
+"""The backward pass of Algorithm 2: gradient steps for t = H..1, each over h >= t.
+
+With `backward_steps` T below H a gradient step stands for a block of time steps; T = 1
+is one step over whole episodes. Shared parameters descend the sum over the suffix
+h >= t. Parameters of their own (`per_step`) change in block t alone, given the later
+blocks, whose cost surrogate is then a number: O(H) for the whole pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array
+
+from ecop.errors import UserError, require
+from ecop.learning.critics import episode_draws
+from ecop.learning.descent import descend
+from ecop.learning.minibatch import Descended, select_episodes, stepwise
+from ecop.learning.networks import Distribution, Policy
+from ecop.types import Batch
+
+SEGMENTS = 4  # a shared pass is compiled for this many lengths of suffix
+
+# (distribution, part, late [K]) -> L_t [] and L_C,t [C] over the steps K of the part
+# that are late enough.
+Terms = Callable[[Distribution, Batch, Array], tuple[Array, Array]]
+Total = Callable[[Array, Array], Array]  # (L_t [], L_C,t [C]) -> the loss []
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How the passes take their gradient steps.
+
+    Attributes:
+        backward_steps: gradient steps of one backward pass; 0 means H, the literal pass
+        episodes_per_step: episodes in each gradient step; 0 means all of the batch
+        passes: backward passes per iteration
+        optimiser: "adam" or "sgd"
+        learning_rate: of the policy
+    """
+
+    backward_steps: int = 1
+    episodes_per_step: int = 1
+    passes: int = 100
+    optimiser: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 1e-4
+
+    def __post_init__(self) -> None:
+        require(self, "passes learning_rate", "backward_steps episodes_per_step")
+
+    @property
+    def rule(self) -> optax.GradientTransformation:
+        """The optimiser with its rate."""
+        make = {"adam": optax.adam, "sgd": optax.sgd}[self.optimiser]
+        return make(self.learning_rate)
+
+    def steps(self, horizon: int) -> int:
+        """Gradient steps of one pass."""
+        return min(self.backward_steps or horizon, horizon)
+
+    def init(self, policy: Policy, params: Any) -> Any:
+        """The optimiser's first state."""
+        if policy.form != "per_step":
+            return self.rule.init(params)
+        horizon = policy.spec.horizon
+        steps = self.steps(horizon)
+        if horizon % steps:
+            raise UserError(
+                f"With policy 'per_step' the horizon ({horizon}) must be a multiple of "
+                f"backward_steps ({steps})."
+            )
+        return jax.vmap(self.rule.init)(in_blocks(params, steps))
+
+
+def backward_descent(
+    key: Array,
+    policy: Policy,
+    params: Any,
+    optimiser: Any,
+    batch: Batch,
+    terms: Terms,
+    total: Total,
+    options: Backward,
+) -> Descended:
+    """Run the passes of one iteration."""
+    run = per_step_pass if policy.form == "per_step" else shared_pass
+
+    def one_pass(carry: Any, key: Array) -> tuple[Any, Any]:
+        return run(key, policy, carry, batch, terms, total, options)
+
+    keys = jax.random.split(key, options.passes)
+    (params, optimiser), (losses, norms) = lax.scan(one_pass, (params, optimiser), keys)
+    info = {"loss": jnp.mean(losses), "gradient_norm": jnp.mean(norms)}
+    return Descended(params, optimiser, info)
+
+
+def shared_pass(
+    key: Array,
+    policy: Policy,
+    carry: Any,
+    batch: Batch,
+    terms: Terms,
+    total: Total,
+    options: Backward,
+) -> tuple[Any, tuple[Array, Array]]:
+    """Go t = H..1 with one set of parameters: step t descends the suffix h >= t."""
+    episodes, horizon = batch.alive.shape
+    steps = options.steps(horizon)
+    starts = np.round(np.arange(steps) * horizon / steps).astype(np.int32)
+    draws = draw_episodes(key, episodes, steps, options.episodes_per_step)
+    traces = []
+    # The steps of a group share one compiled length of suffix, that of the first.
+    for group in np.array_split(np.arange(steps), min(SEGMENTS, steps))[::-1]:
+        first = int(starts[group[0]])
+        suffix = select_steps(batch, slice(first, None))
+        h = jnp.arange(first, horizon)
+
+        def step(
+            carry: Any, x: Any, suffix: Batch = suffix, h: Array = h
+        ) -> tuple[Any, tuple[Array, Array]]:
+            params, optimiser = carry
+            start, draw = x
+            part = suffix if draw is None else select_episodes(suffix, draw)
+            late = (h >= start).astype(jnp.float32)
+
+            def objective(params: Any) -> Array:
+                return total(*terms(policy.over(params, part.observation), part, late))
+
+            loss, gradient = jax.value_and_grad(objective)(params)
+            carry = descend(options.rule, gradient, params, optimiser)
+            return carry, (loss, optax.tree.norm(gradient))
+
+        rows = None if draws is None else draws[group]
+        x = (jnp.asarray(starts[group]), rows)
+        carry, trace = lax.scan(step, carry, x, reverse=True)
+        traces.append(trace)
+    losses, norms = (jnp.concatenate(trace) for trace in zip(*traces, strict=True))
+    return carry, (losses, norms)
+
+
+def per_step_pass(
+    key: Array,
+    policy: Policy,
+    carry: Any,
+    batch: Batch,
+    terms: Terms,
+    total: Total,
+    options: Backward,
+) -> tuple[Any, tuple[Array, Array]]:
+    """Go t = H..1 with parameters of their own: step t changes block t alone."""
+    params, optimiser = carry
+    episodes, horizon = batch.alive.shape
+    steps = options.steps(horizon)
+    shape = (episodes, steps, horizon // steps)
+    blocks = {
+        name: jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[2:]), 1, 0)
+        for name, leaf in stepwise(batch).items()
+    }
+    late = jnp.ones(horizon // steps, jnp.float32)
+
+    def step(later: Array, x: Any) -> tuple[Array, Any]:
+        params, optimiser, block, draw = x
+        whole = batch._replace(**block)
+        part = whole if draw is None else select_episodes(whole, draw)
+
+        def objective(params: Any) -> Array:
+            loss, cost = terms(policy.over(params, part.observation), part, late)
+            return total(loss, later + cost)
+
+        loss, gradient = jax.value_and_grad(objective)(params)
+        params, optimiser = descend(options.rule, gradient, params, optimiser)
+        _, cost = terms(policy.over(params, whole.observation), whole, late)
+        trace = (loss, optax.tree.norm(gradient))
+        return later + cost, ((params, optimiser), trace)
+
+    draws = draw_episodes(key, episodes, steps, options.episodes_per_step)
+    x = (in_blocks(params, steps), optimiser, blocks, draws)
+    later = jnp.zeros_like(batch.violation)
+    _, ((params, optimiser), trace) = lax.scan(step, later, x, reverse=True)
+    params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params)
+    return (params, optimiser), trace
+
+
+def draw_episodes(key: Array, episodes: int, steps: int, size: int) -> Array | None:
+    """Episodes [T, E] of each gradient step; None for all of them."""
+    return episode_draws(key, episodes, steps, size) if 0 < size < episodes else None
+
+
+def in_blocks(params: Any, steps: int) -> Any:
+    """Split the leading axis H of per-step parameters into [T, H/T]."""
+    return jax.tree.map(lambda leaf: leaf.reshape(steps, -1, *leaf.shape[1:]), params)
+
+
+def select_steps(batch: Batch, steps: slice) -> Batch:
+    """Return the batch with only `steps` of every episode."""
+    return batch._replace(**{k: leaf[:, steps] for k, leaf in stepwise(batch).items()})
