@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "exact.compare": LEARNER | {"algorithms", "envs.tabular"},
     "exact.learned": LEARNER | {"algorithms", "envs.tabular"},
     "bench": RUN | {"drawing.film", "exact"},
-    "report": NOUNS | {"bench", "evaluate", "exact", "runs", "__init__"},
+    "report": NOUNS | {"bench", "evaluate", "runs", "__init__"},
     "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop"},
 }
 

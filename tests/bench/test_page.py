@@ -5,16 +5,19 @@ import json
 import math
 import re
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from made_up import make_results
 
 from ecop import cli
 from ecop.bench import results
 from ecop.errors import UserError
-from ecop.report import tables
+from ecop.report import arms, tables
 from ecop.report import write as report
 
+ROOT = Path(__file__).parents[2]
 SUITES = ("table1", "curves", "navigation", "limits", "beta", "robustness")
 
 
@@ -40,7 +43,7 @@ def test_page(whole, tmp_path):
     for words in ("Table 1", "Fig. 3", "Fig. 4", "Table 2", "Fig. 5", "data:image/gif"):
         assert words in text
     assert "1652.5 ± 13.4" in text  # the paper's, though Humanoid may not be run
-    assert html.escape(tables.RULE) in text
+    assert tables.RULE in html.unescape(text)
     assert "ecop bench repeat RESULTS/cells/" in text
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", text)
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest", text)
@@ -77,11 +80,38 @@ def test_markup_in_names_is_only_text(folder, tmp_path):
     report.write(folder, tmp_path / "report.tex", "latex")
 
 
-def test_markdown_and_latex(whole, tmp_path):
+def test_markdown(whole, tmp_path):
     file, _ = report.write(whole, tmp_path / "report.md", "md")
     text = file.read_text()
-    assert "| PointCircle | R |" in text
-    assert "**" in text
+    shown, _ = arms.collect(results.read(whole))
+    lines = text.splitlines()
+    assert all(
+        len(x) <= 100 for x in lines if x and x[0] not in "|#" if "ecop" not in x
+    )
+    for section, title in arms.SECTIONS.items():
+        if section not in ("curves", "exact"):
+            assert f"## {title}\n\n    ecop bench run {section} --tasks " in text
+    circle = text.split("### PointCircle, limit 10\n")[1].split("###")[0]
+    assert "| P(run feasible) [95 %] |" in circle
+    for name in ("e-COP", "CPPO-PID", "PPO"):
+        assert f"| {name} | 3 | 10,000 | " in circle
+    assert "(110.5 ± 9.3)" in circle  # the paper's
+    assert circle.count("**") in (0, 4)  # reward and cost of the best
+    reward = next(a for a in shown if a.task == "PointCircle").reward
+    assert f"{reward.mean():.1f} ± " in circle
+
+
+def test_docs_results_is_what_the_command_writes(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    folder = Path("results/bench")
+    file, _ = report.write(folder, tmp_path / "results.md", "md")
+    assert file.read_text() == (ROOT / "docs/results.md").read_text(), (
+        "docs/results.md is not what results/bench holds; run\n"
+        "  ecop report results/bench --format md -o docs/results.md"
+    )
+
+
+def test_latex(whole, tmp_path):
     file, _ = report.write(whole, tmp_path / "report.tex", "latex")
     text = file.read_text()
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") >= 6
@@ -103,7 +133,7 @@ def test_pictures(whole, tmp_path):
 
 
 def test_statistics_of_an_arm(whole):
-    shown, _ = report.collect(results.read(whole))
+    shown, _ = arms.collect(results.read(whole))
     arm = next(a for a in shown if a.documents)
     assert arm.reward.shape == (3,)
     assert arm.strong.shape == arm.above.shape == (3, len(arm.limits))
@@ -114,10 +144,10 @@ def test_statistics_of_an_arm(whole):
 
 
 def test_a_run_within_the_limits_beats_one_that_is_not(whole):
-    shown, _ = report.collect(results.read(whole))
+    shown, _ = arms.collect(results.read(whole))
     arm = next(a for a in shown if a.task == "PointCircle" and len(a.documents) == 3)
-    arm.reward = tables.np.array([1.0, 99.0, 98.0])
-    arm.costs = tables.np.array([[9.0], [11.0], [10.5]])
+    arm.reward = np.array([1.0, 99.0, 98.0])
+    arm.costs = np.array([[9.0], [11.0], [10.5]])
     assert tables.ranking(arm).argsort().tolist() == [1, 2, 0]
 
 
@@ -153,8 +183,10 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     (folder / "clips" / next((folder / "clips").iterdir()).name).write_bytes(b"GIF89a")
     plan = next((folder / "plans").glob("beta*"))
     plan.write_text('{"format": 1, "suite": "beta", "groups": [{}]}')
+    other = next((folder / "plans").glob("limits*"))
+    other.write_text(json.dumps(json.loads(other.read_text()) | {"missing": ["Grid"]}))
     text, notes = page_of(folder, tmp_path)
-    for file in (*cells[:5], plan):
+    for file in (*cells[:5], plan, other):
         assert any(file.name in note for note in notes), file.name
         assert file.name in text
     assert any("missing" in note for note in notes)
@@ -206,6 +238,6 @@ def test_one_run_has_no_interval(folder, tmp_path):
             file.unlink()
     text, _ = page_of(folder, tmp_path)
     assert "nan" not in text.lower().replace("nanosecond", "")
-    shown, _ = report.collect(results.read(folder))
+    shown, _ = arms.collect(results.read(folder))
     arm = next(a for a in shown if a.documents)
     assert math.isnan(tables.st.mean_normal(arm.reward).low)

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,13 @@ from ecop.runs import write_atomically
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
 CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")
+FAILED = ("id", "cell", "error")
+FIELDS = {"plans": ("suite", "groups"), "cells": CELL, "failed": FAILED}
 GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
 PARTS = ("plans", "cells", "failed", "clips", "runs")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Results:
     """What a results folder holds.
 
@@ -45,10 +47,10 @@ class Results:
     """
 
     folder: Path
-    cells: dict[str, dict[str, Any]] = field(default_factory=dict)
-    plans: list[dict[str, Any]] = field(default_factory=list)
-    failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    cells: dict[str, dict[str, Any]]
+    plans: list[dict[str, Any]]
+    failed: dict[str, dict[str, Any]]
+    problems: list[str]
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -77,42 +79,34 @@ def read(folder: Path) -> Results:
             f"'{folder}' holds no results: it has none of the folders "
             f"{', '.join(PARTS)}. Make some by 'ecop bench run SUITE --out {folder}'."
         )
-    found = Results(folder)
-    wanted = {
-        "plans": ("suite", "groups"),
-        "cells": CELL,
-        "failed": ("id", "cell", "error"),
-    }
-    for part, fields in wanted.items():
-        for file in sorted((folder / part).glob("*.json")):
-            document = _document(file, fields, found.problems)
-            if document is None:
-                continue
-            if part == "plans":
-                found.plans.append(document)
-            elif part == "cells":
-                found.cells[document["id"]] = document
-            else:
-                found.failed[document["id"]] = document
-    for name in found.cells:
-        found.failed.pop(name, None)
-    return found
+    problems: list[str] = []
+    plans, cells, failed = (
+        [_document(file, problems) for file in sorted((folder / part).glob("*.json"))]
+        for part in FIELDS
+    )
+    done = {cell["id"]: cell for cell in cells if cell}
+    return Results(
+        folder,
+        done,
+        [plan for plan in plans if plan],
+        {f["id"]: f for f in failed if f and f["id"] not in done},
+        problems,
+    )
 
 
-def _document(
-    file: Path, fields: tuple[str, ...], problems: list[str]
-) -> dict[str, Any] | None:
-    where = f"{file.parent.name}/{file.name}"
+def _document(file: Path, problems: list[str]) -> dict[str, Any] | None:
+    part = file.parent.name
+    where = f"{part}/{file.name}"
     try:
         document = json.loads(file.read_text())
         if document["format"] > FORMAT:
             problems.append(f"{where} was written by a newer ecop and was left out.")
             return None
-        missing = [name for name in fields if name not in document]
+        missing = [name for name in FIELDS[part] if name not in document]
         if missing:
             problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
             return None
-        CHECKS[file.parent.name](document)
+        CHECKS[part](document)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{where} is damaged or cut short and was left out.")
         return None
@@ -120,8 +114,9 @@ def _document(
 
 
 def check_plan(document: dict[str, Any]) -> None:
-    """Raise ValueError unless every group is whole."""
-    if not all(set(GROUP) <= set(group) for group in document["groups"]):
+    """Raise unless every group is whole."""
+    whole = all(set(GROUP) <= set(group) for group in document["groups"])
+    if not (whole and isinstance(document.get("missing", {}), dict)):
         raise ValueError
 
 
@@ -133,7 +128,7 @@ def check_cell(document: dict[str, Any]) -> None:
     sound = [
         {"iterations", "episodes", "first_seed"} <= set(cell["train"]),
         "task" in cell and "name" in cell["algorithm"],
-        (len(document["costs"]),) == (count,),
+        len(document["costs"]) == count,
         np.shape(evaluation["costs"]) == (episodes, count),
         np.shape(curve["reward"]) == (points,),
         np.shape(curve["costs"]) == (points, count),
@@ -149,7 +144,7 @@ CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}
 def read_cell(folder: Path, name: str) -> dict[str, Any]:
     """One finished cell."""
     problems: list[str] = []
-    document = _document(folder / "cells" / f"{name}.json", CELL, problems)
+    document = _document(folder / "cells" / f"{name}.json", problems)
     if document is None:
         raise UserError(f"In '{folder}': {problems[0]}")
     return document
@@ -158,7 +153,7 @@ def read_cell(folder: Path, name: str) -> dict[str, Any]:
 def finished(folder: Path, name: str) -> bool:
     """Whether a cell has a result that can be read."""
     file = folder / "cells" / f"{name}.json"
-    return file.exists() and _document(file, CELL, []) is not None
+    return file.exists() and _document(file, []) is not None
 
 
 def write(folder: Path, part: str, name: str, document: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 
 from ecop.bench.suites import EVERYONE
-from ecop.report.tables import Arm
+from ecop.report.arms import Arm
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -1,26 +1,24 @@
-"""From a results folder to tables: arms, their statistics, marks, layouts.
+"""From arms to tables for any format: statistics, marks, layouts.
 
-An arm is a group with its finished runs. Which entry of a table is best follows one
-rule (`RULE`), the one that the paper's own Table 1 follows (tested).
+Which entry of a table is best follows one rule (`RULE`), the one that the paper's own
+Table 1 follows (tested).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ecop.bench.cells import seed_of
-from ecop.bench.results import Results
-from ecop.bench.suites import EVERYONE, LIMITS, REFERENCE, TABLE1, TABLE3
+from ecop.bench.suites import REFERENCE
 from ecop.report import paper
 from ecop.report import statistics as st
+from ecop.report.arms import SECTIONS, Arm
 
+Block = tuple[str, tuple[float, ...]]  # a task and its limits
 RULE = (
     "Marked as in the paper's Table 1: best (dark, bold) is the highest mean reward "
     "among the algorithms whose mean cost is within every limit; near best (light) is "
@@ -29,197 +27,6 @@ RULE = (
 )
 QUANTILES = (0.05, 0.5, 0.95)
 OUTSIDE = 1e9  # worse than any reward
-
-SECTIONS = {
-    "table1": "Table 1: reward and cost of all algorithms",
-    "curves": "Fig. 2: learning curves",
-    "navigation": "Fig. 3: Navigation with both constraints, C1 only, C2 only",
-    "limits": "Fig. 4: two limits per task",
-    "beta": "Table 2: sensitivity of e-COP to beta",
-    "robustness": "Fig. 5: other limits with unchanged options",
-    "exact": "Exact: tabular tasks against their optimum",
-}
-
-
-@dataclass
-class Arm:
-    """One algorithm on one task with one setting, and its finished runs.
-
-    Attributes:
-        limits: what it is judged by; inf is no limit
-        planned: runs asked for
-        documents: finished runs, by seed
-    """
-
-    section: str
-    task: str
-    algorithm: str
-    variant: str
-    limits: np.ndarray  # [C]
-    planned: list[str]
-    documents: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The algorithm as the paper writes it."""
-        return paper.NAMES.get(self.algorithm, self.algorithm)
-
-    @property
-    def label(self) -> str:
-        """Algorithm and variant."""
-        return f"{self.name}, {self.variant}" if self.variant else self.name
-
-    @cached_property
-    def reward(self) -> np.ndarray:
-        """Mean reward of fresh episodes, by run [S]."""
-        return np.array([np.mean(d["evaluation"]["reward"]) for d in self.documents])
-
-    @cached_property
-    def costs(self) -> np.ndarray:
-        """Mean costs of fresh episodes, by run [S, C]."""
-        rows = [np.mean(d["evaluation"]["costs"], axis=0) for d in self.documents]
-        return np.array(rows).reshape(len(rows), len(self.limits))
-
-    @cached_property
-    def training_costs(self) -> list[np.ndarray]:
-        """Costs of every iteration [K, C], by run."""
-        count = len(self.limits)
-        return [
-            np.array(d["curve"]["costs"], float).reshape(-1, count)
-            for d in self.documents
-        ]
-
-    @property
-    def within(self) -> bool:
-        """Whether the mean costs are within every limit."""
-        return bool(st.feasible(self.costs.mean(axis=0), self.limits))
-
-    @cached_property
-    def strong(self) -> np.ndarray:
-        """Strong violation by run [S, C]."""
-        rows = [st.strong_violation(c, self.limits) for c in self.training_costs]
-        return np.array(rows)
-
-    @cached_property
-    def above(self) -> np.ndarray:
-        """Share of iterations above the limit by run [S, C]."""
-        return np.array([st.share_above(c, self.limits) for c in self.training_costs])
-
-    @cached_property
-    def times(self) -> list[int | None]:
-        """Episodes until the costs stay within the limits, by run."""
-        found = []
-        for document, costs in zip(self.documents, self.training_costs, strict=True):
-            k = st.time_to_feasible(costs, self.limits)
-            per = document["cell"]["train"]["episodes"]
-            found.append(
-                None if k is None else per * document["curve"]["iteration"][k - 1]
-            )
-        return found
-
-
-# Arms
-
-
-def arms(found: Results) -> tuple[list[Arm], list[str]]:
-    """The arms of all plans, and a sentence for whatever had to be left out.
-
-    If a group was run with several settings, the one with the most episodes is shown,
-    then the one with the most runs.
-    """
-    groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
-    for plan in found.plans:
-        for group in plan["groups"]:
-            key = tuple(group[k] for k in ("section", "task", "algorithm", "variant"))
-            groups.setdefault(key, {}).setdefault(group["setting"], []).append(group)
-    shown, notes = [], []
-    for settings in groups.values():
-        candidates = [_arm(lines, found) for lines in settings.values()]
-        chosen, *others = sorted(candidates, key=_weight, reverse=True)
-        shown.append(chosen)
-        left = sum(len(other.documents) for other in others)
-        if left:
-            notes.append(
-                f"{chosen.section}, {chosen.task}, {chosen.label}: {left} run(s) with "
-                "other settings or fewer episodes are in the folder and not shown."
-            )
-    order = {name: i for i, name in enumerate(EVERYONE)}
-    sections = list(SECTIONS)
-    tasks = list(dict.fromkeys([*LIMITS, *(arm.task for arm in shown)]))
-    shown.sort(
-        key=lambda a: (
-            sections.index(a.section) if a.section in sections else len(sections),
-            tasks.index(a.task),
-            order.get(a.algorithm, len(order)),
-        )
-    )
-    return shown, notes
-
-
-def _arm(lines: list[dict[str, Any]], found: Results) -> Arm:
-    first = lines[0]
-    names = list(dict.fromkeys(name for line in lines for name in line["cells"]))
-    documents = [found.cells[name] for name in names if name in found.cells]
-    documents.sort(key=lambda document: seed_of(document["cell"]))
-    return Arm(
-        first["section"],
-        first["task"],
-        first["algorithm"],
-        first["variant"],
-        np.array([math.inf if x is None else x for x in first["limits"]], float),
-        names,
-        documents,
-    )
-
-
-def _weight(arm: Arm) -> tuple[int, int]:
-    if not arm.documents:
-        return 0, 0
-    train = arm.documents[0]["cell"]["train"]
-    return train["iterations"] * train["episodes"], len(arm.documents)
-
-
-def missing(found: Results, shown: Sequence[Arm]) -> list[str]:
-    """Sentences about what was asked for and is not there."""
-    notes = []
-    absent: dict[str, str] = {}
-    for plan in found.plans:
-        absent |= plan.get("missing", {})
-    done = {arm.task for arm in shown if arm.documents}
-    for task, why in absent.items():
-        if task not in done:
-            notes.append(f"{task} was not run: {why}.")
-    unfinished: dict[str, list[str]] = {}
-    for arm in shown:
-        if arm.task in absent and not arm.documents:
-            continue
-        left = len(arm.planned) - len(arm.documents)
-        if left:
-            text = f"{arm.label} ({left} of {len(arm.planned)} runs)"
-            unfinished.setdefault(f"{arm.section}, {arm.task}", []).append(text)
-    notes += [f"{where}: missing {', '.join(x)}." for where, x in unfinished.items()]
-    table = [arm for arm in shown if arm.section == "table1" and arm.documents]
-    if table:
-        there = {arm.algorithm for arm in table}
-        names = [paper.NAMES[a] for a in (*TABLE1, *TABLE3) if a not in there]
-        if names:
-            notes.append(f"Table 1 has no runs of {', '.join(names)}.")
-    return notes
-
-
-def versions(found: Results) -> dict[str, int]:
-    """Versions that made the cells, and how many each."""
-    counts: dict[str, int] = {}
-    for document in found.cells.values():
-        others = document.get("versions", {})
-        words = [f"ecop {document.get('ecop', '?')}"]
-        words += [f"{name} {number}" for name, number in others.items()]
-        commit, *dirty = (document.get("commit") or "unknown").split("-")
-        words.append("-".join([f"commit {commit[:12]}", *dirty]))
-        text = ", ".join(words)
-        counts[text] = counts.get(text, 0) + 1
-    return counts
-
 
 # Marks
 
@@ -258,6 +65,11 @@ class Table(NamedTuple):
     note: str = ""
     words: int = 2  # columns of text before those of numbers
 
+    @property
+    def marked(self) -> bool:
+        """Whether an entry has a mark or stands beside the paper's."""
+        return any(entry.mark or entry.paper for row in self.rows for entry in row)
+
 
 def plus_minus(x: st.Estimate) -> str:
     """Mean with half of its interval."""
@@ -279,12 +91,16 @@ def digits(x: float) -> int:
 
 def between(x: st.Estimate) -> str:
     """Value with the ends of its interval."""
+    if not math.isfinite(x.low):
+        return number(x.value)
     places = digits(x.value)
     return f"{x.value:.{places}f} [{x.low:.{places}f}, {x.high:.{places}f}]"
 
 
 def percent(x: st.Estimate) -> str:
     """A share with the ends of its interval."""
+    if not math.isfinite(x.low):
+        return f"{100 * x.value:.0f} %"
     return f"{100 * x.value:.0f} % [{100 * x.low:.0f}, {100 * x.high:.0f}]"
 
 
@@ -306,59 +122,104 @@ def published(arm: Arm) -> paper.Entry | None:
     return None
 
 
+def blocks(section: str, shown: Iterable[Arm]) -> dict[Block, dict[str, Arm]]:
+    """The arms to compare with each other, by task and limits, then by column.
+
+    An arm without runs is there if the paper has numbers for it.
+    """
+    found: dict[Block, dict[str, Arm]] = {}
+    for arm in shown:
+        if arm.section == section and (arm.documents or published(arm)):
+            block = found.setdefault((arm.task, tuple(arm.limits)), {})
+            block[column(arm)] = arm
+    return found
+
+
 def paper_layout(section: str, shown: Iterable[Arm]) -> Table | None:
     """A section as Table 1 is laid out: rows R and C of each task, a column each."""
-    mine = [arm for arm in shown if arm.section == section]
-    if not any(arm.documents for arm in mine):
+    found = blocks(section, shown)
+    if not any(arm.documents for block in found.values() for arm in block.values()):
         return None
-    wide = [arm for arm in mine if arm.documents or published(arm)]
-    head = list(dict.fromkeys(column(arm) for arm in wide))
-    blocks: dict[Any, list[Arm]] = {}
-    for arm in wide:
-        blocks.setdefault((arm.task, tuple(arm.limits)), []).append(arm)
+    head = list(dict.fromkeys(label for block in found.values() for label in block))
     rows = []
-    for (task, limits), block in blocks.items():
-        rows += _block(task, limits, {column(arm): arm for arm in block}, head)
+    for (task, limits), block in found.items():
+        mark = block_marks(block, limits)
+        for i, name in enumerate(["R", *cost_names(limits)]):
+            cells = [
+                entry(block[label], i, mark.get(label, ""))
+                if label in block
+                else Entry("")
+                for label in head
+            ]
+            rows.append([Entry("" if i else task), Entry(name), *cells])
     note = RULE if section == "table1" else "Marked by the rule of Table 1."
     return Table(section, SECTIONS[section], ["task", "", *head], rows, note)
 
 
-def _block(
-    task: str, limits: tuple[float, ...], block: dict[str, Arm], head: list[str]
-) -> list[list[Entry]]:
-    """The rows R and C of one task."""
-    done = {name: arm for name, arm in block.items() if arm.documents}
-    entries = {
-        name: (float(arm.reward.mean()), arm.costs.mean(axis=0).tolist())
-        for name, arm in done.items()
-        if arm.algorithm != REFERENCE
-    }
-    mark = marks(entries, limits)
-    rows = []
-    for i in range(1 + len(limits)):
-        name = _row_name(i, limits)
-        row = [Entry(task if i == 0 else ""), Entry(name)]
-        for label in head:
-            arm = block.get(label)
-            theirs = published(arm) if arm else None
-            text = "{:.1f} ± {:.1f}".format(*theirs[i]) if theirs else ""
-            if label not in done:
-                row.append(Entry("", paper=text))
-                continue
-            values = done[label].costs[:, i - 1] if i else done[label].reward
+def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
+    """A table for each task and limits of a section, with a row for each arm."""
+    tables = []
+    for (task, limits), block in blocks(section, shown).items():
+        done = [arm for arm in block.values() if arm.documents]
+        if not done:
+            continue
+        names = [
+            f"{name} ({limit_words(limit)})"
+            for name, limit in zip(done[0].documents[0]["costs"], limits, strict=True)
+        ]
+        head = ["algorithm", "runs", "episodes", "reward", *names]
+        head += ["P(run feasible) [95 %]", "strong violation", "iterations above"]
+        mark = block_marks(block, limits)
+        rows = []
+        for label, arm in block.items():
             sign = mark.get(label, "")
-            if i and values.mean() > limits[i - 1]:
-                sign = "above"
-            row.append(Entry(plus_minus(st.mean_normal(values)), sign, text))
-        rows.append(row)
-    return rows
+            values = [entry(arm, i, sign) for i in range(1 + len(limits))]
+            words, rest = ["", ""], ["", "", ""]
+            if arm.documents:
+                words = [str(len(arm.documents)), f"{arm.episodes:,}"]
+                rest = [
+                    percent(st.proportion(arm.feasible, len(arm.documents))),
+                    ", ".join(number(x) for x in arm.strong.mean(axis=0)),
+                    ", ".join(f"{100 * x:.0f} %" for x in arm.above.mean(axis=0)),
+                ]
+            rows.append([Entry(label), *map(Entry, words), *values, *map(Entry, rest)])
+        title = f"{task}, {' and '.join(map(limit_words, limits))}"
+        tables.append(Table(section, title, head, rows, words=1))
+    return tables
 
 
-def _row_name(i: int, limits: tuple[float, ...]) -> str:
-    if i == 0:
-        return "R"
-    limit = f"{limits[i - 1]:g}" if math.isfinite(limits[i - 1]) else "no limit"
-    return f"C{i if len(limits) > 1 else ''} ({limit})"
+def block_marks(block: dict[str, Arm], limits: Sequence[float]) -> dict[str, str]:
+    """Who of a block is best and near best; PPO cannot be."""
+    entries = {
+        label: (float(arm.reward.mean()), arm.costs.mean(axis=0).tolist())
+        for label, arm in block.items()
+        if arm.documents and arm.algorithm != REFERENCE
+    }
+    return marks(entries, limits)
+
+
+def entry(arm: Arm, i: int, mark: str) -> Entry:
+    """The reward (0) or a cost (1, ...) of an arm beside the paper's."""
+    theirs = published(arm)
+    text = "{:.1f} ± {:.1f}".format(*theirs[i]) if theirs else ""
+    if not arm.documents:
+        return Entry("", paper=text)
+    values = arm.costs[:, i - 1] if i else arm.reward
+    above = i and values.mean() > arm.limits[i - 1]
+    return Entry(plus_minus(st.mean_normal(values)), "above" if above else mark, text)
+
+
+def cost_names(limits: Sequence[float]) -> list[str]:
+    """The costs' rows in the paper's layout."""
+    words = [limit_words(limit).removeprefix("limit ") for limit in limits]
+    if len(words) == 1:
+        return [f"C ({words[0]})"]
+    return [f"C{i} ({word})" for i, word in enumerate(words, start=1)]
+
+
+def limit_words(limit: float) -> str:
+    """A limit in words."""
+    return f"limit {limit:g}" if math.isfinite(limit) else "no limit"
 
 
 def statistics_table(shown: Iterable[Arm]) -> Table | None:
@@ -387,7 +248,6 @@ def statistics_table(shown: Iterable[Arm]) -> Table | None:
 def _statistics(arm: Arm, i: int, limit: float) -> list[Entry]:
     document = arm.documents[0]
     costs = np.concatenate([d["evaluation"]["costs"] for d in arm.documents])
-    good = int(np.sum(st.feasible(arm.costs, arm.limits)))
     reached = [t for t in arm.times if t is not None]
     when = f"{median(reached):.0f}" if reached else "never"
     mean = st.mean_normal(arm.costs[:, i])
@@ -402,8 +262,8 @@ def _statistics(arm: Arm, i: int, limit: float) -> list[Entry]:
         f"{limit:g}" if math.isfinite(limit) else "off",
     ]
     rest = [
-        " / ".join(number(q) for q in st.quantiles(costs[:, i], QUANTILES)),
-        percent(st.proportion(good, len(arm.documents))),
+        " / ".join(number(q) for q in np.quantile(costs[:, i], QUANTILES)),
+        percent(st.proportion(arm.feasible, len(arm.documents))),
         number(float(arm.strong[:, i].mean())),
         f"{100 * float(arm.above[:, i].mean()):.0f} %",
         f"{when} ({len(reached)} of {len(arm.documents)})",
@@ -434,7 +294,7 @@ def aggregate_table(shown: Iterable[Arm]) -> Table | None:
         there = [task for task in tasks if (task, algorithm) in by]
         own = [by[task, algorithm] for task in there]
         rewards = [arm.reward / unit[arm.task] for arm in own]
-        good = sum(int(st.feasible(arm.costs, arm.limits).sum()) for arm in own)
+        good = sum(arm.feasible for arm in own)
         runs = sum(len(arm.documents) for arm in own)
         row = [own[0].name, str(len(there)), between(st.iqm_bootstrap(rewards))]
         row.append(percent(st.proportion(good, runs)))
@@ -505,72 +365,3 @@ def all_tables(shown: list[Arm]) -> list[Table]:
     found += [paper_layout(section, shown) for section in layouts[1:]]
     found += [exact_table(shown), statistics_table(shown)]
     return [table for table in found if table is not None]
-
-
-# Plain formats
-
-
-def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    """The tables in Markdown: best bold, near best italic, broken limits marked *."""
-    parts = ["# Benchmark results"]
-    if notes:
-        parts += ["## What to know first", "\n".join(f"- {note}" for note in notes)]
-    for table in tables:
-        lines = [table.head, ["---"] * len(table.head)]
-        lines += [[_md(entry) for entry in row] for row in table.rows]
-        parts.append(f"## {table.title}")
-        parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-        if table.note:
-            parts.append(table.note)
-    parts.append("**bold**: best, *italic*: near best, ↑: above the limit; in brackets")
-    parts[-1] += " the paper's number."
-    return "\n\n".join(parts) + "\n"
-
-
-def _md(entry: Entry) -> str:
-    text = entry.text.replace("|", "\\|")
-    wrap = {"best": "**{}**", "near": "*{}*", "above": "{} ↑"}.get(entry.mark, "{}")
-    text = wrap.format(text) if text else ""
-    return f"{text} ({entry.paper})".strip() if entry.paper else text
-
-
-TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "±": r"$\pm$"}
-TEX |= {"{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-TEX |= {"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
-
-
-def tex(text: str) -> str:
-    """Text with everything escaped that TeX would read as a command."""
-    return "".join(TEX.get(letter, letter) for letter in text)
-
-
-def latex(tables: Sequence[Table]) -> str:
-    r"""The tables in LaTeX (needs \usepackage{xcolor,colortbl,graphicx})."""
-    parts = [
-        "% needs \\usepackage{xcolor,colortbl,graphicx}",
-        "\\providecolor{ecopbest}{HTML}{9BD8B4}\\providecolor{ecopnear}{HTML}{DDF3E4}",
-    ]
-    for table in tables:
-        columns = "l" * table.words + "r" * (len(table.head) - table.words)
-        lines = [" & ".join(tex(word) for word in table.head) + r" \\ \hline"]
-        lines += [" & ".join(_tex(e) for e in row) + r" \\" for row in table.rows]
-        parts += [
-            "\\begin{table*}\\centering\\resizebox{\\textwidth}{!}{%",
-            f"\\begin{{tabular}}{{{columns}}}\\hline",
-            *lines,
-            "\\hline\\end{tabular}}",
-            f"\\caption{{{tex(table.title)}. {tex(table.note)}}}",
-            f"\\label{{tab:ecop-{table.name}}}",
-            "\\end{table*}",
-            "",
-        ]
-    return "\n".join(parts)
-
-
-def _tex(entry: Entry) -> str:
-    text = tex(entry.text)
-    colours = {"best": "\\cellcolor{ecopbest}", "near": "\\cellcolor{ecopnear}"}
-    text = f"\\textbf{{{text}}}" if entry.mark == "best" else text
-    text = f"{text}$^\\uparrow$" if entry.mark == "above" else text
-    text = f"{text} ({tex(entry.paper)})".strip() if entry.paper else text
-    return colours.get(entry.mark, "") + text
