@@ -1,4 +1,4 @@
-"""`ecop bench` and `ecop report`: the command line of the benchmark."""
+"""`ecop bench`: the command line of the benchmark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ shows the results.
 """
 
 
-def command(argv: list[str]) -> int:
+def bench_command(argv: list[str]) -> int:
     """Run one command; return the exit code."""
     return dispatch(argv, COMMANDS, USAGE)
 
@@ -157,30 +157,6 @@ def repeat_command(argv: list[str]) -> int:
         f"({before['commit']}, jax {before['versions']['jax']})."
     )
     return 1
-
-
-def report_command(argv: list[str]) -> int:
-    """Write the report."""
-
-    @dataclass
-    class Report:
-        """Show results of the benchmark: one page, or files for a paper."""
-
-        results: Annotated[Path, tyro.conf.Positional]
-        """results folder of 'ecop bench run'"""
-        out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-        """file to write (png: folder); default: report.html, .md, .tex or figures"""
-        format: Literal["html", "md", "latex", "png"] = "html"
-        """what to write"""
-
-    options = parse(Report, "report", argv)
-    from ecop.report import write as report
-
-    file, notes = report.write(options.results, options.out, options.format)
-    for note in notes:
-        print(f"Note: {note}")
-    print(file)
-    return 0
 
 
 COMMANDS = {"list": list_command, "run": run_command, "repeat": repeat_command}
