@@ -1,5 +1,6 @@
 """Suites run for real: workers, kills, failures and merges give the same bits."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import ecop
 from ecop import cli
 from ecop.bench import results, run, work
 from ecop.bench.cells import identity
+from ecop.cli import bench_display
 from ecop.errors import UserError
 
 RUN = ["bench", "run", "tiny"]
@@ -82,6 +84,8 @@ def test_the_estimate_says_where_it_comes_from(whole, tmp_path, capsys):
     assert bench(tmp_path / "new", "--dry-run") == 0
     assert "rough table" in capsys.readouterr().out
     assert not (tmp_path / "new").exists()
+    (tmp_path / "empty").mkdir()
+    assert bench(tmp_path / "empty", "--dry-run") == 0
     assert bench(whole, "--first-seed", "7", "--dry-run") == 0
     assert "2 finished cells in this folder" in capsys.readouterr().out
 
@@ -123,14 +127,16 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path):
     assert not processes(folder)
 
 
-def test_a_failure_is_recorded_and_the_rest_goes_on(whole, tmp_path):
+def test_a_failure_is_recorded_and_the_rest_goes_on(whole, tmp_path, capsys):
     folder = tmp_path / "failing"
-    results.prepare(folder)
     good = next(iter(results.read(whole).cells.values()))["cell"]
-    bad = good | {"task": "Atlantis"}
+    bad = good | {"task": "Atlantis", "train": good["train"] | {"horizon": 5}}
     jobs = [run.Job(identity(cell), cell, clip=False) for cell in (bad, good)]
-    ends = [e for e in run.run_local(jobs, folder, 1) if e.kind == "end"]
-    assert [run.settle(event, folder) for event in ends] == ["failed", "done"]
+    plan = dataclasses.replace(run.make_plan("tiny", folder), jobs=jobs)
+    tally = run.run_plan(plan, folder, 1)
+    assert tally.counts == {"done": 1, "failed": 1, "stopped": 0}
+    assert not tally.unfinished
+    assert capsys.readouterr().out == ""
     found = results.read(folder)
     record = found.failed[jobs[0].name]
     assert "Atlantis" in record["error"]
@@ -140,6 +146,38 @@ def test_a_failure_is_recorded_and_the_rest_goes_on(whole, tmp_path):
     event = run.Event("end", jobs[0], 1.0, work.Outcome(-9, "killed"))
     assert run.settle(event, folder) == "failed"
     assert "suddenly" in results.read(folder).failed[jobs[0].name]["error"]
+
+
+def test_a_suite_counts_the_same_with_and_without_a_display(whole, tmp_path, capsys):
+    def play(jobs, folder, workers):
+        done, died, stopped = jobs
+        yield run.Event("start", done)
+        yield run.Event("progress", done, 0.5)
+        name = f"{done.name}.json"
+        shutil.copy(whole / "cells" / name, folder / "cells" / name)
+        yield run.Event("end", done, 1.0, work.Outcome(0))
+        yield run.Event("end", died, 1.0, work.Outcome(-9, "killed"))
+        yield run.Event("end", stopped, 0.0, work.Outcome(work.STOPPED))
+
+    plan = run.make_plan("tiny", tmp_path / "quiet", seeds=3)
+    quiet = run.run_plan(plan, tmp_path / "quiet", 1, runner=play)
+    assert capsys.readouterr().out == ""
+    folder = tmp_path / "shown"
+    with bench_display.Progress(folder) as progress:
+        shown = run.run_plan(plan, folder, 1, runner=play, watch=progress.show)
+    assert quiet.counts == shown.counts == {"done": 1, "failed": 1, "stopped": 1}
+    assert quiet.unfinished == shown.unfinished == 1
+    for part in ("plans", "cells", "failed"):
+        names = [
+            {f.name for f in (tmp_path / x / part).iterdir()}
+            for x in ("quiet", "shown")
+        ]
+        assert names[0] == names[1] != set()
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("[1/3]")
+    assert "reward" in first
+    assert f"failed, see {folder / 'failed'}" in second
+    assert "stopped and saved" in third
 
 
 def test_a_half_written_cell_is_run_again(whole, tmp_path):

@@ -68,6 +68,7 @@ class Plan:
     missing: dict[str, str]  # tasks that cannot be run, and why
     document: dict[str, Any]  # for the results folder
     failed: int  # cells among the jobs that failed before
+    pace: Pace  # of the cells that are finished in the folder
 
 
 class Event(NamedTuple):
@@ -77,6 +78,7 @@ class Event(NamedTuple):
     job: Job
     share: float = 0.0  # of its iterations
     outcome: Outcome | None = None
+    became: str = ""  # at its end: "done", "failed" or "stopped"
 
 
 # The plan
@@ -125,7 +127,10 @@ def make_plan(
         "groups": lines,
         "missing": missing,
     }
-    return Plan(name, suite.title, left, len(jobs), missing, document, len(failed))
+    done = results.read(folder).cells if (folder / "cells").is_dir() else {}
+    pace = Pace(done.values())
+    title, total = suite.title, len(jobs)
+    return Plan(name, title, left, total, missing, document, len(failed), pace)
 
 
 def shortened(suite: Suite, iterations: int) -> Suite:
@@ -348,9 +353,6 @@ def settle(event: Event, folder: Path) -> str:
     return "failed"
 
 
-Runner = Callable[[Sequence[Job], Path, int], Iterator[Event]]
-
-
 class Tally:
     """What became of the jobs so far, and the time left."""
 
@@ -359,16 +361,60 @@ class Tally:
         self.share = dict.fromkeys(self.cost, 0.0)
         self.counts = {"done": 0, "failed": 0, "stopped": 0}
 
+    def count(self, event: Event) -> None:
+        """Take an event in."""
+        self.share[event.job.name] = 1.0 if event.became else event.share
+        if event.became:
+            self.counts[event.became] += 1
+
+    @property
+    def total(self) -> int:
+        """All jobs."""
+        return len(self.cost)
+
     @property
     def ended(self) -> int:
         """Jobs that ended in any way."""
         return sum(self.counts.values())
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs that were stopped or not started."""
+        return self.total - self.counts["done"] - self.counts["failed"]
 
     def left(self, elapsed: float) -> float | None:
         """Seconds left, from what the work so far took; None before there is any."""
         done = sum(self.cost[name] * share for name, share in self.share.items())
         rest = sum(self.cost.values()) - done
         return elapsed * rest / done if done > 0 else None
+
+
+Runner = Callable[[Sequence[Job], Path, int], Iterator[Event]]
+Watch = Callable[[Event, Tally], None]
+
+
+def run_plan(
+    plan: Plan,
+    folder: Path,
+    workers: int,
+    *,
+    runner: Runner = run_local,
+    watch: Watch = lambda event, tally: None,
+) -> Tally:
+    """Run what is left of a plan; return what became of it.
+
+    runner: where the jobs run
+    watch: is told of every event and what is counted so far
+    """
+    results.prepare(folder)
+    results.write_plan(folder, plan.document)
+    tally = Tally(plan.jobs, plan.pace)
+    for event in runner(plan.jobs, folder, workers):
+        if event.kind == "end":
+            event = event._replace(became=settle(event, folder))
+        tally.count(event)
+        watch(event, tally)
+    return tally
 
 
 def repeat(cell: Cell, before: dict[str, Any]) -> tuple[bool, dict[str, Any]]:

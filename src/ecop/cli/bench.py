@@ -1,4 +1,4 @@
-"""`ecop bench` and `ecop report`: the command line of the benchmark."""
+"""`ecop bench`: the command line of the benchmark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ shows the results.
 """
 
 
-def command(argv: list[str]) -> int:
+def bench_command(argv: list[str]) -> int:
     """Run one command; return the exit code."""
     return dispatch(argv, COMMANDS, USAGE)
 
@@ -105,10 +105,8 @@ def run_command(argv: list[str]) -> int:
         preset=options.preset,
     )
     workers = options.workers or run.default_workers()
-    done = results.read(options.out).cells.values() if options.out.exists() else []
-    pace = run.Pace(done)
     ways = {"local": f"with {workers} worker(s)", "ray": "on Ray"}
-    display.show_plan(plan, pace, workers, ways[options.on])
+    display.show_plan(plan, workers, ways[options.on])
     if options.dry_run:
         return 0
     runner = run.run_local
@@ -116,20 +114,18 @@ def run_command(argv: list[str]) -> int:
         from ecop.bench.on_ray import runner as ray_runner
 
         runner = ray_runner(options.address)
-    results.prepare(options.out)
-    results.write_plan(options.out, plan.document)
-    tally = run.Tally(plan.jobs, pace)
-    with display.Progress(plan.jobs, options.out, tally) as progress:
-        for event in runner(plan.jobs, options.out, workers):
-            progress.take(event)
-    counts = tally.counts
-    if counts["stopped"] or tally.ended < len(plan.jobs):
+    with display.Progress(options.out) as progress:
+        tally = run.run_plan(
+            plan, options.out, workers, runner=runner, watch=progress.show
+        )
+    if tally.unfinished:
         print(f"Stopped; go on with:\n  {plan.document['command']} --out {options.out}")
         return 130
-    failed = f", {counts['failed']} failed" if counts["failed"] else ""
-    print(f"Done: {plan.total - counts['failed']} of {plan.total} cells{failed}.")
+    failed = tally.counts["failed"]
+    more = f", {failed} failed" if failed else ""
+    print(f"Done: {plan.total - failed} of {plan.total} cells{more}.")
     print(f"  ecop report {options.out}")
-    return 1 if counts["failed"] else 0
+    return 1 if failed else 0
 
 
 def repeat_command(argv: list[str]) -> int:
@@ -157,30 +153,6 @@ def repeat_command(argv: list[str]) -> int:
         f"({before['commit']}, jax {before['versions']['jax']})."
     )
     return 1
-
-
-def report_command(argv: list[str]) -> int:
-    """Write the report."""
-
-    @dataclass
-    class Report:
-        """Show results of the benchmark: one page, or files for a paper."""
-
-        results: Annotated[Path, tyro.conf.Positional]
-        """results folder of 'ecop bench run'"""
-        out: Annotated[Path | None, tyro.conf.arg(aliases=("-o",))] = None
-        """file to write (png: folder); default: report.html, .md, .tex or figures"""
-        format: Literal["html", "md", "latex", "png"] = "html"
-        """what to write"""
-
-    options = parse(Report, "report", argv)
-    from ecop.report import write as report
-
-    file, notes = report.write(options.results, options.out, options.format)
-    for note in notes:
-        print(f"Note: {note}")
-    print(file)
-    return 0
 
 
 COMMANDS = {"list": list_command, "run": run_command, "repeat": repeat_command}

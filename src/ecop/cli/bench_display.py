@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from rich.table import Table
 
 from ecop.bench import results
 from ecop.bench.cells import describe
-from ecop.bench.run import Event, Job, Pace, Plan, Tally, settle
+from ecop.bench.run import Event, Plan, Tally
 from ecop.cli.display import clock
 
 
-def show_plan(plan: Plan, pace: Pace, workers: int, where: str) -> None:
+def show_plan(plan: Plan, workers: int, where: str) -> None:
     """Print what will be run, what is missing, and how long it may take."""
     table = Table(title=plan.title)
     for name in ("section", "task", "limits", "algorithms", "episodes", "cells"):
@@ -45,17 +44,15 @@ def show_plan(plan: Plan, pace: Pace, workers: int, where: str) -> None:
     again = f", {plan.failed} of them failed before" if plan.failed else ""
     print(f"{plan.total} cells, {done} finished, {len(plan.jobs)} to run{again}.")
     if plan.jobs:
-        seconds, source = pace.total(plan.jobs, workers)
+        seconds, source = plan.pace.total(plan.jobs, workers)
         print(f"Estimate: {clock(seconds)} {where} (from {source}).", flush=True)
 
 
 class Progress:
     """Progress over all cells: a live table in a terminal, plain lines elsewhere."""
 
-    def __init__(self, jobs: Sequence[Job], folder: Path, tally: Tally) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tally = tally
-        self.total = len(jobs)
         self.start = time.monotonic()
         self.running: dict[str, Event] = {}
         self.console = Console()
@@ -71,46 +68,38 @@ class Progress:
         if self.live:
             self.live.stop()
 
-    def take(self, event: Event) -> None:
-        """Take an event in and show it."""
-        name = event.job.name
-        if event.kind == "end":
-            self.running.pop(name, None)
-            word = settle(event, self.folder)
-            self.tally.counts[word] += 1
-            self.tally.share[name] = 1.0
-            self.say(event.job, word)
+    def show(self, event: Event, tally: Tally) -> None:
+        """Show an event: a line about a cell that ended, and what is under way."""
+        left = f"{clock(tally.left(time.monotonic() - self.start))} left"
+        if event.became:
+            self.running.pop(event.job.name, None)
+            self.say(f"[{tally.ended}/{tally.total}] {self.end(event)}; {left}")
         else:
-            self.running[name] = event
-            self.tally.share[name] = event.share
+            self.running[event.job.name] = event
         if self.live:
-            self.live.update(self.table(), refresh=True)
+            self.live.update(self.table(tally, left), refresh=True)
 
-    def left(self) -> str:
-        """The time left."""
-        return f"{clock(self.tally.left(time.monotonic() - self.start))} left"
-
-    def say(self, job: Job, word: str) -> None:
-        """One line about a cell that ended."""
-        text = f"[{self.tally.ended}/{self.total}] {describe(job.cell)}: "
-        if word == "done":
-            text += summary(self.folder, job.name)
-        elif word == "failed":
-            text += f"failed, see {self.folder / 'failed' / job.name}.json"
-        else:
-            text += "stopped and saved"
-        line = f"{text}; {self.left()}"
+    def say(self, line: str) -> None:
+        """Print a line, above the table if there is one."""
         if self.live:
             self.console.print(line, markup=False, highlight=False)
         else:
             print(line, flush=True)
 
-    def table(self) -> Table:
+    def end(self, event: Event) -> str:
+        """What became of a cell."""
+        words = "stopped and saved"
+        if event.became == "done":
+            words = summary(self.folder, event.job.name)
+        elif event.became == "failed":
+            words = f"failed, see {self.folder / 'failed' / event.job.name}.json"
+        return f"{describe(event.job.cell)}: {words}"
+
+    def table(self, tally: Tally, left: str) -> Table:
         """The cells that are under way."""
-        counts = self.tally.counts
         table = Table(
-            title=f"{self.tally.ended} of {self.total} cells, "
-            f"{counts['failed']} failed  ·  {self.left()}"
+            title=f"{tally.ended} of {tally.total} cells, "
+            f"{tally.counts['failed']} failed  ·  {left}"
         )
         table.add_column("cell")
         table.add_column("done", justify="right")

@@ -1,8 +1,10 @@
-"""What the command lines of `ecop`, `ecop bench` and `ecop exact` share."""
+"""What the commands share: dispatch, options, and loading a run."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -23,10 +25,21 @@ def dispatch(argv: list[str], commands: Commands, usage: str) -> int:
 
 
 def parse(kind: Any, command: str, argv: list[str]) -> Any:
-    """Options of a command; tyro exits with code 2 and a hint on a bad one."""
+    """Call `kind` with the options; tyro exits with code 2 and a hint on a bad one."""
     return tyro.cli(
         kind,
         prog=f"ecop {command}",
         args=argv,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+
+
+def load(path: Path) -> Any:
+    """Load a run; sentences about damaged checkpoints go to standard error."""
+    from ecop import api
+
+    class Stderr(api.Quiet):
+        def note(self, text: str) -> None:
+            print(f"ecop: {text}", file=sys.stderr)
+
+    return api.load(path, watch=Stderr())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +13,28 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from ecop.api import Diverged, Faulted, Stopped
+
 RECENT = 20  # iterations that the speed and the time left are estimated from
+
+
+def fit(title: str, folder: Path, work: Any) -> int:
+    """Train under a display; print the result, or how to go on."""
+    shown = watch(title)
+    try:
+        if isinstance(shown, LiveWatch):
+            with shown:
+                work(shown)
+        else:
+            work(shown)
+    except (Diverged, Faulted) as error:
+        print(f"ecop: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stop:
+        print(stop)
+        return 130
+    print(f"Done: {folder}\n  ecop evaluate {folder}\n  ecop plot {folder}")
+    return 0
 
 
 class PlainWatch:

@@ -26,7 +26,7 @@ commands:
 """
 
 
-def command(argv: list[str]) -> int:
+def exact_command(argv: list[str]) -> int:
     """Run one command; return the exit code."""
     return dispatch(argv, COMMANDS, USAGE)
 

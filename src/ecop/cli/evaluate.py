@@ -1,0 +1,58 @@
+"""`ecop evaluate`: fresh episodes of a run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from ecop.cli.commands import load, parse
+
+
+def evaluate_command(argv: list[str]) -> int:
+    """Parse the options and evaluate a run."""
+    return parse(evaluate, "evaluate", argv)
+
+
+def evaluate(run: Path, /, *, episodes: int = 100) -> int:
+    """Run fresh episodes of a run's policies.
+
+    Args:
+        run: run folder
+        episodes: episodes per seed
+
+    """
+    print_evaluation(load(run).evaluate(episodes).summary())
+    return 0
+
+
+def print_evaluation(summary: dict[str, Any]) -> None:
+    """A table of one row per quantity."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"{summary['seeds']} seeds x {summary['episodes']} fresh episodes, "
+        "mean and normal 95 % interval"
+    )
+    for name in (
+        "",
+        "mean",
+        "limit",
+        "feasible policies",
+        "episodes within",
+        "5 % / 50 % / 95 %",
+    ):
+        table.add_column(name, justify="left" if not name else "right")
+    reward = summary["reward"]
+    table.add_row("reward", f"{reward['mean']:.2f} ± {reward['interval']:.2f}")
+    for entry in summary["constraints"]:
+        table.add_row(
+            f"cost: {entry['name']}",
+            f"{entry['mean']:.2f} ± {entry['interval']:.2f}",
+            f"{entry['limit']:g}",
+            f"{100 * entry['feasible_policies']:.0f} %",
+            f"{100 * entry['feasible_episodes']:.0f} %",
+            " / ".join(f"{value:g}" for value in entry["quantiles"].values()),
+        )
+    table.add_row("failed episodes", f"{100 * summary['failed']:.1f} %")
+    width = None if sys.stdout.isatty() else 110
+    Console(width=width).print(table)

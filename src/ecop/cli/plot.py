@@ -1,0 +1,36 @@
+"""`ecop plot`: learning curves of a run."""
+
+from pathlib import Path
+
+from ecop.cli.commands import parse
+from ecop.errors import UserError
+
+
+def plot_command(argv: list[str]) -> int:
+    """Parse the options and draw the curves of a run."""
+    return parse(plot, "plot", argv)
+
+
+def plot(run: Path, /, *, out: Path | None = None) -> int:
+    """Draw reward and cost curves of a run.
+
+    Args:
+        run: run folder
+        out: picture to write; default: RUN/curves.png
+
+    """
+    from ecop import runs
+    from ecop.config import algorithm_name
+    from ecop.drawing.curves import plot_metrics
+    from ecop.envs import make
+
+    config = runs.read_config(run)
+    metrics = runs.read_metrics(run)
+    if not metrics:
+        raise UserError(f"'{run}' has no metrics yet.")
+    file = out or run / "curves.png"
+    title = f"{algorithm_name(config.algorithm)} on {config.task}"
+    names = runs.read_document(run).get("costs")
+    plot_metrics(metrics, names or make(config.task).spec.cost_names, title, file)
+    print(file)
+    return 0

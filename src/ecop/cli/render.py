@@ -1,0 +1,44 @@
+"""`ecop render`: animation of an episode."""
+
+from pathlib import Path
+
+from ecop.cli.commands import load, parse
+from ecop.errors import UserError
+
+
+def render_command(argv: list[str]) -> int:
+    """Parse the options and animate an episode of a run."""
+    return parse(render, "render", argv)
+
+
+def render(
+    run: Path,
+    /,
+    *,
+    seed: int = 0,
+    out: Path | None = None,
+    sumo: Path | None = None,
+) -> int:
+    """Animate one fresh episode of a run's policy.
+
+    Args:
+        run: run folder
+        seed: which of the trained policies, 0 being the first
+        out: GIF or MP4 to write; default: RUN/episode.gif
+        sumo: folder for a replay that opens in sumo-gui (Grid and Bottleneck)
+
+    """
+    trained = load(run)
+    if not 0 <= seed < len(trained.states):
+        raise UserError(f"--seed must be 0 .. {len(trained.states) - 1}.")
+    file = out or run / "episode.gif"
+    if file.suffix.lower() not in (".gif", ".mp4"):
+        raise UserError(f"--out must end in .gif or .mp4, not '{file.name}'.")
+    from ecop.drawing.film import draw_episode
+
+    state = trained.states[seed]
+    draw_episode(trained.learner, state, trained.config.task, file, sumo)
+    if sumo:
+        print(f"sumo-gui -c {sumo / 'replay.sumocfg'}")
+    print(file)
+    return 0
