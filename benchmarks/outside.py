@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 import ecop
-from ecop.recipes import preset
+from ecop.config import resolve
 
 TASK, LIMIT, HORIZON, EPISODES = "PointCircle", 10.0, 200, 20
 BLOCK = EPISODES * HORIZON
@@ -90,12 +90,12 @@ def blocks(episodes: list) -> list[list[float]]:
 
 
 def run_ecop(cell: dict) -> list:
-    values = preset(cell["setting"], cell["algorithm"])
-    episodes = values.train.get("episodes", EPISODES)
+    preset = "paper" if cell["setting"] == "paper" else "default"
+    episodes = resolve(TASK, cell["algorithm"], preset).train.episodes
     run = ecop.train(
         TASK,
         cell["algorithm"],
-        preset=cell["setting"],
+        preset=preset,
         limits=[LIMIT],
         seeds=1,
         first_seed=cell["seed"],

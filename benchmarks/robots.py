@@ -18,10 +18,10 @@ import jax
 import numpy as np
 
 import ecop
+from ecop.config import resolve
 from ecop.envs import physics, torso
-from ecop.recipes import preset
 from ecop.rollout import Actor, collect_host
-from ecop.training import Learner, TrainConfig, init_seeds, run_seeds, stack
+from ecop.training import Learner, init_seeds, run_seeds, stack
 
 BATCH, STEPS, ROUNDS = 32, 60, 5
 THEIRS = {"AntCircle": "Ant-v5", "AntReach": "Ant-v5", "Humanoid": "Humanoid-v5"}
@@ -64,24 +64,17 @@ def stepping(env: Any, actions: np.ndarray) -> Callable[[], None]:
 
 def collecting(env: Any) -> Callable[[], None]:
     """The same with the policy in the loop: what training calls."""
-    algorithm, options = tuned()
-    learner = Learner(env, env.spec, algorithm, TrainConfig(**options, seeds=1))
+    algorithm, config, _ = resolve("AntCircle", "ecop", given={"seeds": 1})
+    learner = Learner(env, env.spec, algorithm, config)
     collect = collect_host(env, learner.policy, BATCH)
     state = init_seeds(learner)[0]
     actors, keys = stack([Actor(state.policy, state.normaliser)]), stack([state.key])
     return lambda: jax.block_until_ready(collect(actors, keys)) and None
 
 
-def tuned() -> tuple[Any, dict[str, Any]]:
-    values = preset("tuned", "ecop")
-    options = {**values.train, "hidden": (64, 64), "initial_log_std": -1.0}
-    return ecop.ECOP(**values.options), options
-
-
 def training(env: Any, seeds: int) -> Iterator[int]:
     """Whole iterations of e-COP; yields control steps."""
-    algorithm, options = tuned()
-    config = TrainConfig(**options, seeds=seeds)
+    algorithm, config, _ = resolve("AntCircle", "ecop", given={"seeds": seeds})
     learner = Learner(env, env.spec, algorithm, config)
     states = init_seeds(learner)
     for _ in run_seeds(learner, states, [1] * 1000):

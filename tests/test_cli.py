@@ -71,7 +71,6 @@ def test_options_are_explained(capsys):
         (["trian"], "train"),
         (["train", "PointCirle"], "PointCircle"),
         (["train", "PointCircle", "ecpo"], "ecop"),
-        (["train", "PointCircle", "ecop", "--preset", "paper"], "no preset 'paper'"),
         (["train", "PointCircle", "cpo", "--preset=best"], "no preset 'best'"),
         (["train"], "Which task"),
         (["train", "PointCircle", "--limits", "1", "2"], "one limit per cost"),

@@ -38,6 +38,7 @@ TASKS: dict[str, Options] = {
     "Box": _TABLE,
     "MarsRover": _TABLE,
     "PeakHours": _TABLE,
+    "RandomTable": _TABLE,
 }
 
 # The paper's table of hyperparameters. It leaves out e-COP, PPO and PPO-Lagrangian,

@@ -19,12 +19,13 @@ def test_every_suite_makes_cells(name):
     seen = set()
     for group in suite.groups:
         assert group.section in tables.SECTIONS
-        cell = make_cell(group, suite, "tuned", 3)
+        cell = make_cell(group, suite, "default", 3)
         json.dumps(cell, allow_nan=False)
         config = run_config(json.loads(json.dumps(cell)))
         assert config.train.limits == group.limits
         assert config.train.first_seed == 3
-        assert config.algorithm == type(config.algorithm)(**vars(config.algorithm))
+        fields = dict(cell["algorithm"])
+        assert config.algorithm == ALGORITHMS[fields.pop("name")](**fields)
         seen.add((group.section, identity(cell)))
     assert len(seen) == len(suite.groups), "two groups ask for the same cell"
 
@@ -46,21 +47,25 @@ def test_suites_follow_the_paper():
 def test_the_budget_is_the_same_for_all():
     suite = suites.table1()
     for group in suite.groups:
-        train = make_cell(group, suite, "tuned", 0)["train"]
-        assert train["iterations"] * train["episodes"] == 500 * suites.BATCH
+        train = make_cell(group, suite, "default", 0)["train"]
+        short = 500 * suites.BATCH - train["iterations"] * train["episodes"]
+        assert 0 <= short < train["episodes"]
 
 
 def test_cells_are_shared_and_named_by_all_that_matters():
     table1, curves = suites.table1(), suites.curves()
-    names = {identity(make_cell(g, table1, "tuned", 0)) for g in table1.groups}
-    assert {identity(make_cell(g, curves, "tuned", 0)) for g in curves.groups} <= names
+    names = {identity(make_cell(g, table1, "default", 0)) for g in table1.groups}
+    assert {
+        identity(make_cell(g, curves, "default", 0)) for g in curves.groups
+    } <= names
     group = table1.groups[0]
-    cell = make_cell(group, table1, "tuned", 0)
-    other = make_cell(group, table1, "tuned", 1)
+    cell = make_cell(group, table1, "default", 0)
+    other = make_cell(group, table1, "default", 1)
     assert identity(cell) != identity(other)
     assert setting(cell) == setting(other)
-    assert identity(cell) != identity(make_cell(group, table1, "default", 0))
-    assert make_cell(group, table1, "paper", 0)["algorithm"]["name"] == "ecop"
+    paper_cell = make_cell(group, table1, "paper", 0)
+    assert identity(cell) != identity(paper_cell)
+    assert paper_cell["algorithm"]["backward_steps"] == 0
 
 
 @pytest.mark.parametrize("task", list(paper.TABLE1))

@@ -16,16 +16,8 @@ PARTS = ("cell", "curve", "evaluation", "exact", "limits", "env_steps")
 
 def tiny() -> Suite:
     """One group on a tabular task."""
-    options = {"backward_steps": 2, "episodes_per_step": 1}
-    group = Group(
-        "exact",
-        "FactoredRing",
-        "ecop",
-        (3.0,),
-        options=options,
-        train=TRAIN,
-        preset=False,
-    )
+    options = {"backward_steps": 2, "passes": 1, **TRAIN}
+    group = Group("exact", "FactoredRing", "ecop", (3.0,), options=options)
     return Suite("Tiny", (group,), seeds=2, evaluation_episodes=2)
 
 

@@ -1,4 +1,4 @@
-"""Trained policies evaluated exactly, and e-COP's multiplier in the LP's units."""
+"""Trained policies evaluated exactly, and e-COP's loss at the LP's multiplier."""
 
 from dataclasses import replace
 
@@ -12,17 +12,9 @@ import ecop
 from ecop.algorithms.ecop import ECOP
 from ecop.api import Run
 from ecop.config import RunConfig
-from ecop.envs.tabular import TabularEnv
 from ecop.errors import UserError
-from ecop.exact import PROBLEMS, evaluate_exact, random_cmdp, solve
-from ecop.exact.compare import PRESETS
-from ecop.exact.learned import (
-    Trainer,
-    evaluate_learned,
-    policy_table,
-    shadow_price,
-    with_unit_limits,
-)
+from ecop.exact import PROBLEMS, evaluate_exact, solve
+from ecop.exact.learned import evaluate_learned, policy_table
 from ecop.exact.values import value_functions
 from ecop.learning import normaliser
 from ecop.training import Learner, TrainConfig
@@ -131,8 +123,6 @@ def test_the_price_balances_reward_and_cost_in_the_loss():
     scaled = algorithm.in_units(batch)
     scale = float(np.std(batch.cost_adv))
     dimensionless = price * scale / float(np.std(batch.adv))
-    found = shadow_price(algorithm, jnp.full(1, dimensionless), batch)
-    assert_allclose(np.asarray(found), [price], rtol=1e-4)
     # r A - price A_C in reward units is the scaled sum times one common factor.
     raw = batch.adv - price * batch.cost_adv[..., 0]
     both = scaled.adv - dimensionless * scaled.cost_adv[..., 0]
@@ -140,58 +130,21 @@ def test_the_price_balances_reward_and_cost_in_the_loss():
     assert_allclose(
         np.asarray(both) * factor + np.mean(batch.adv), np.asarray(raw), atol=1e-4
     )
-    paper = ECOP(units="paper")
-    assert float(shadow_price(paper, jnp.full(1, 0.7), batch)[0]) == (
-        pytest.approx(0.7)
-    )
-
-
-def test_unit_limits_are_the_same_problem():
-    cmdp = random_cmdp(seed=1, constraints=2)
-    scaled = with_unit_limits(cmdp.with_limits(2.0, np.inf))
-    assert scaled.limits == (1.0, np.inf)
-    assert_allclose(scaled.costs[0], cmdp.costs[0] / 2)
-    assert_allclose(scaled.costs[1], cmdp.costs[1])
-    assert with_unit_limits(cmdp.with_limits(0.0, 1.0)).limits == (0.0, 1.0)
-
-
-def test_one_program_trains_what_the_ordinary_loop_trains():
-    """The trainer's steps are `Learner.iteration`'s, for several CMDPs alike."""
-    algorithm = ECOP(backward_steps=0, learning_rate=0.05)
-    trainer = Trainer(algorithm, SMALL, marks=2)
-    first, second = (
-        random_cmdp(seed=seed, states=3, actions=2, horizon=3) for seed in (1, 2)
-    )
-    trainer.run(first, seed=7)
-    course = trainer.run(second, seed=7)
-    scaled = with_unit_limits(second)
-    made = Learner(TabularEnv(scaled), scaled.spec, algorithm, SMALL)
-    state = jax.jit(made.init)(jnp.uint32(7))
-    iteration = jax.jit(made.iteration)
-    for _ in range(4):
-        state, _ = iteration(state)
-    value, costs = evaluate_exact(second, policy_table(made, state))
-    assert course.iterations.tolist() == [2, 4]
-    assert_allclose(course.values[-1], value, rtol=1e-5)
-    assert_allclose(course.costs[-1], costs, rtol=1e-5)
-    assert len(trainer._programs) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "iterations", "gap", "violation"),
     [
-        ("FactoredRing", 600, 0.01, 0.01),
-        pytest.param("Inventory", 1500, 0.02, 0.02, marks=pytest.mark.slow),
+        ("FactoredRing", 300, 0.03, 0.03),
+        pytest.param("Inventory", 300, 0.05, 0.03, marks=pytest.mark.slow),
     ],
 )
-def test_ecop_reaches_the_optimum(name, iterations, gap, violation):
+def test_ecop_comes_near_the_optimum_with_what_a_user_gets(
+    name, iterations, gap, violation
+):
     cmdp = PROBLEMS[name]()
     optimum = solve(cmdp)
-    preset = PRESETS["table"]
-    config = replace(preset.config, iterations=iterations)
-    course = replace(preset, config=config).run(cmdp, seed=11)
-    assert (optimum.value - course.values[-1]) / optimum.value < gap
-    assert (course.costs[-1, 0] - cmdp.limits[0]) / cmdp.limits[0] < violation
-    if name == "Inventory":
-        price = course.prices[-10:, 0].mean()
-        assert price == pytest.approx(optimum.multipliers[0], rel=0.25)
+    run = ecop.train(name, seeds=1, first_seed=11, iterations=iterations)
+    ((value, costs),) = evaluate_learned(run.learner, run.states)
+    assert (optimum.value - value) / abs(optimum.value) < gap
+    assert (costs[0] - cmdp.limits[0]) / cmdp.limits[0] < violation

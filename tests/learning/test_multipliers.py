@@ -12,7 +12,7 @@ def array(*values):
 
 
 def test_plain_ascent_is_projected():
-    ascent = Ascent(0.5)
+    ascent = Ascent(multiplier_rate=0.5)
     state = ascent.init(2)
     for violation, value in [
         (array(1.0, -1.0), [0.5, 0.0]),
@@ -26,7 +26,7 @@ def test_plain_ascent_is_projected():
 def test_adam_steps_do_not_depend_on_the_scale():
     values = []
     for scale in (1.0, 1000.0):
-        ascent = Ascent(0.1, "adam")
+        ascent = Ascent(multiplier_rate=0.1, multiplier_rule="adam")
         state = ascent.init(1)
         for violation in (2.0, 1.0, -0.5):
             state = ascent.step(state, array(scale * violation))
@@ -37,7 +37,14 @@ def test_adam_steps_do_not_depend_on_the_scale():
 
 def test_pid_by_hand():
     """K_P = 1, K_I = 0.5, K_D = 2, memories 0.5 and 0.75, a delay of 2."""
-    gains = PidGains(1.0, 0.5, 2.0, error_memory=0.5, cost_memory=0.75, delay=2)
+    gains = PidGains(
+        proportional=1.0,
+        integral=0.5,
+        derivative=2.0,
+        error_memory=0.5,
+        cost_memory=0.75,
+        delay=2,
+    )
     state = gains.init(1)
     #   violation  I      error   cost      cost two before  rise     lambda
     expected = [

@@ -73,7 +73,7 @@ class APPO:
     penalty_max: float = 100.0
     clip: float = 0.1
     ascent: Ascent = Ascent()
-    descent: Descent = Descent(20, 2, learning_rate=1e-4)
+    descent: Descent = Descent(epochs=20, episodes_per_step=2, learning_rate=1e-4)
 
     def __post_init__(self) -> None:
         require(self, "penalty penalty_max clip", "progress")

@@ -46,7 +46,7 @@ class PDO:
         descent: how the loss is descended; 1 epoch is the plain policy gradient
     """
 
-    ascent: Ascent = Ascent(2.0)
+    ascent: Ascent = Ascent(multiplier_rate=2.0)
     descent: Descent = Descent(epochs=1, episodes_per_step=10, learning_rate=1e-3)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:

@@ -29,7 +29,7 @@ def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
         train = dataclasses.replace(train, iterations=iterations)
     return {
         "task": group.task,
-        "env_options": {},
+        "env_options": group.env_options,
         "algorithm": {"name": group.algorithm, **to_json(algorithm)},
         "train": to_json(train),
         "evaluation_episodes": suite.evaluation_episodes,

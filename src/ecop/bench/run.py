@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import queue
 import tempfile
 import threading
@@ -28,8 +27,9 @@ from ecop.bench.suites import SUITES, Group, Suite
 from ecop.bench.work import FAILED, STOPPED, Child, Outcome
 from ecop.envs import ENVS, make
 from ecop.errors import UserError, unknown
-from ecop.recipes import Kind
+from ecop.recipes import Preset
 from ecop.runs import provenance
+from ecop.simulators.cores import cores
 from ecop.types import HostEnv, Spec
 
 # Where nothing is measured yet: environment steps per second of one cell on one core,
@@ -93,7 +93,7 @@ def make_plan(
     seeds: int | None = None,
     first_seed: int = 0,
     iterations: int | None = None,
-    preset: Kind = "tuned",
+    preset: Preset = "default",
 ) -> Plan:
     """The cells of a suite, narrowed and shortened as asked."""
     if name not in SUITES:
@@ -136,8 +136,8 @@ def make_plan(
 def shortened(suite: Suite, iterations: int) -> Suite:
     """The suite with another number of iterations for all its groups."""
     groups = [
-        dataclasses.replace(group, train=group.train | {"iterations": iterations})
-        if "iterations" in group.train
+        dataclasses.replace(group, options=group.options | {"iterations": iterations})
+        if "iterations" in group.options
         else group
         for group in suite.groups
     ]
@@ -200,10 +200,12 @@ def group_line(group: Group, cells: list[Cell]) -> dict[str, Any]:
 
 
 def command(
-    suite: str, seeds: int, first_seed: int, preset: Kind, options: dict[str, Any]
+    suite: str, seeds: int, first_seed: int, preset: Preset, options: dict[str, Any]
 ) -> str:
     """The command that asks for the same cells."""
-    words = [f"ecop bench run {suite} --seeds {seeds} --preset {preset}"]
+    words = [f"ecop bench run {suite} --seeds {seeds}"]
+    if preset != "default":
+        words.append(f"--preset {preset}")
     if first_seed:
         words.append(f"--first-seed {first_seed}")
     for name, value in options.items():
@@ -433,4 +435,4 @@ def repeat(cell: Cell, before: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
 
 def default_workers() -> int:
     """One per core."""
-    return os.cpu_count() or 1
+    return cores()

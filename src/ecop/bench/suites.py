@@ -4,18 +4,26 @@ A suite is a list of groups; a group is one algorithm on one task with one setti
 becomes one cell per seed (`cells.py`). Two suites that ask for the same cell share it:
 the curves of Fig. 2 are those of Table 1's runs.
 
-The paper's protocol is K = 500 iterations and 5 independent runs. The presets collect
-10, 20 or 40 episodes per iteration, so the budget is counted in episodes: an algorithm
-gets `iterations` x 20 of them, however many it takes at a time.
+Options are those a user gets (defaults and the task's recipe, or a preset), and what
+the group says. The paper's protocol is K = 500 iterations and 5 independent runs. Tasks
+collect 10 to 60 episodes per iteration, so the budget is counted in episodes: everyone
+gets `iterations` x 20 of them, however many are taken at a time.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from ecop.bench.tuning import tuning_settings
+from ecop.exact.lp import smallest_cost
+from ecop.exact.problems import PROBLEMS, random_cmdp
+from ecop.exact.values import backward_induction
 
 BATCH = 20  # episodes that count as one iteration in the budget
 
@@ -38,6 +46,8 @@ TABLE1 = ("ecop", "focops", "ppo_lag", "pcpo", "p3o", "cpo", "appo", "ipo")
 TABLE3 = ("pdo", "cppo_pid", "trpo_lag")
 REFERENCE = "ppo"
 EVERYONE = (*TABLE1, *TABLE3, REFERENCE)
+# On the exact problems: e-COP, and the kinds of multiplier and step of the others.
+EXACT = ("ecop", "ppo_lag", "trpo_lag", "focops", "cpo")
 
 # The paper does not say by what factor p its adaptive beta grows.
 BETA_GROWTH = 1.05
@@ -54,9 +64,8 @@ class Group:
         limits: what the algorithm is given; inf switches a constraint off
         variant: what sets this group apart from others of the same algorithm
         judged: the limits to judge it by, where they are not those it is given
-        options: fields of the algorithm, over those of the preset
-        train: fields of TrainConfig, over those of the preset
-        preset: whether the preset of the suite applies at all
+        options: options of the algorithm and of training that this group is about
+        env_options: arguments for making the task
     """
 
     section: str
@@ -66,8 +75,7 @@ class Group:
     variant: str = ""
     judged: Limits | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    train: dict[str, Any] = field(default_factory=dict)
-    preset: bool = True
+    env_options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,29 +178,72 @@ def robustness() -> Suite:
 
 
 def exact() -> Suite:
-    """e-COP on tabular tasks with known optimum, set as in `ecop exact report`."""
-    from ecop.exact.compare import PRESETS
-    from ecop.exact.problems import PROBLEMS
+    """Tabular tasks with known optimum, named and random; 6,000 episodes."""
+    groups = [
+        Group("exact", name, algorithm, tuple(problem().limits))
+        for name, problem in PROBLEMS.items()
+        for algorithm in EXACT
+    ]
+    for seed in range(6):
+        for varying in (False, True):
+            made = {"seed": seed, "time_varying": varying}
+            word = f"random {seed}" + ", time-varying" * varying
+            limits = tuple(random_cmdp(**made).limits)
+            groups += [
+                Group("exact", "RandomTable", algorithm, limits, word, env_options=made)
+                for algorithm in EXACT
+            ]
+    title = "Exact: tabular tasks against their optimum"
+    return Suite(title, tuple(groups), seeds=2, iterations=300)
 
-    groups = []
-    for name, problem in PROBLEMS.items():
-        for kind, trainer in PRESETS.items():
-            train = vars(trainer.config).copy()
-            for setting in ("seeds", "first_seed", "limits"):
-                del train[setting]
-            groups.append(
-                Group(
-                    "exact",
-                    name,
-                    "ecop",
-                    tuple(problem().limits),
-                    kind,
-                    options=vars(trainer.algorithm).copy(),
-                    train=train,
-                    preset=False,
-                )
-            )
-    return Suite("Exact: e-COP against the optimum of tabular tasks", tuple(groups))
+
+def frontier() -> Suite:
+    """e-COP on Inventory at limits from the smallest feasible to the free one."""
+    cmdp = PROBLEMS["Inventory"]()
+    least, most = smallest_cost(cmdp), float(backward_induction(cmdp).costs[0])
+    return Suite(
+        "Frontier: reward against the limit on Inventory",
+        tuple(
+            Group("exact", "Inventory", "ecop", (limit,), f"limit {limit:g}")
+            for limit in np.linspace(least, most, 7)[1:-1].round(4).tolist()
+        ),
+        seeds=2,
+        iterations=300,
+    )
+
+
+def options() -> Suite:
+    """What e-COP's forms bring on PointCircle: penalty, units, passes, optimiser."""
+    task = "PointCircle"
+    # Plain SGD needs a step size of its own in each unit: the largest that did not
+    # diverge at once in a trial.
+    rates = {"dimensionless": 0.1, "paper": 1e-7}
+    groups = [Group("options", task, "ecop", LIMITS[task], "default")]
+    for penalty, units, steps, optimiser in itertools.product(
+        ("augmented", "paper"), ("dimensionless", "paper"), (200, 20), ("adam", "sgd")
+    ):
+        made = {"penalty": penalty, "units": units, "optimiser": optimiser}
+        made |= {"backward_steps": steps, "passes": 1, "learning_rate": 5e-4}
+        if optimiser == "sgd":
+            made["learning_rate"] = rates[units]
+        word = f"{penalty}, {units}, {steps} backward steps, {optimiser}"
+        groups.append(Group("options", task, "ecop", LIMITS[task], word, options=made))
+    return Suite("Forms of e-COP on PointCircle", tuple(groups), seeds=3)
+
+
+def tuning() -> Suite:
+    """Settings drawn from a grid for every algorithm, as many for each."""
+    task = "PointCircle"
+    return Suite(
+        "Tuning: the same number of settings for every algorithm",
+        tuple(
+            Group("tuning", task, name, LIMITS[task], f"setting {i}", options=setting)
+            for name in EVERYONE
+            for i, setting in enumerate(tuning_settings(name))
+        ),
+        seeds=2,
+        iterations=300,
+    )
 
 
 def smoke() -> Suite:
@@ -215,11 +266,6 @@ def smoke() -> Suite:
             wanted = few.get(section, ("ecop",))
             if group.task not in tasks or group.algorithm not in wanted:
                 continue
-            if section == "exact":
-                if group.variant != "table":
-                    continue
-                train = group.train | {"iterations": 100}
-                group = dataclasses.replace(group, train=train)
             groups.append(group)
     return Suite(
         "Smoke: a little of everything",
@@ -238,5 +284,8 @@ SUITES: dict[str, Callable[[], Suite]] = {
     "beta": beta,
     "robustness": robustness,
     "exact": exact,
+    "frontier": frontier,
+    "options": options,
+    "tuning": tuning,
     "smoke": smoke,
 }

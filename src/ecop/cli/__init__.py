@@ -11,6 +11,7 @@ from ecop.cli.plot import plot_command
 from ecop.cli.render import render_command
 from ecop.cli.report import report_command
 from ecop.cli.resume import resume_command
+from ecop.cli.show import show_command
 from ecop.cli.tasks import list_command
 from ecop.cli.train import train_command
 from ecop.errors import UserError
@@ -22,6 +23,7 @@ Constrained reinforcement learning with a finite horizon.
 
 commands:
   list        tasks and algorithms
+  show        the options of a task and an algorithm, and where each comes from
   train       train an algorithm on a task: ecop train PointCircle --seeds 5
   resume      go on with a stopped run, to the bit
   evaluate    fresh episodes of a run: reward, costs, feasibility
@@ -37,6 +39,7 @@ commands:
 
 COMMANDS = {
     "list": list_command,
+    "show": show_command,
     "train": train_command,
     "resume": resume_command,
     "evaluate": evaluate_command,

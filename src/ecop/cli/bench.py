@@ -12,7 +12,7 @@ import tyro
 from ecop.bench.suites import SUITES
 from ecop.cli.commands import dispatch, parse
 from ecop.errors import UserError
-from ecop.recipes import Kind
+from ecop.recipes import Preset
 
 USAGE = """\
 usage: ecop bench COMMAND ...
@@ -54,10 +54,7 @@ def run_command(argv: list[str]) -> int:
 
     @dataclass
     class Run:
-        """Run a suite of the benchmark; stopped or killed, it goes on where it was.
-
-        SUITE is table1, curves, navigation, limits, beta, robustness, exact or smoke.
-        """
+        """Run a suite of the benchmark; stopped or killed, it goes on where it was."""
 
         suite: Annotated[str, tyro.conf.Positional]
         """which suite; 'ecop bench list' explains them"""
@@ -73,8 +70,8 @@ def run_command(argv: list[str]) -> int:
         """seeds are first_seed, first_seed + 1, ..."""
         iterations: int | None = None
         """batches of 20 episodes that every algorithm gets; default: the suite's"""
-        preset: Kind = "tuned"
-        """options of the algorithms, for all alike"""
+        preset: Preset = "default"
+        """options of the algorithms: what a user gets, or the paper's"""
         workers: int | None = None
         """cells at a time, one core each; default: the number of cores"""
         on: Literal["local", "ray"] = "local"

@@ -30,7 +30,7 @@ def parse(kind: Any, command: str, argv: list[str]) -> Any:
         kind,
         prog=f"ecop {command}",
         args=argv,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
     )
 
 

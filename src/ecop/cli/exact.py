@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +16,11 @@ usage: ecop exact COMMAND ...
 Tabular problems, whose optimum is known.
 
 commands:
-  report      e-COP against the exact optimum on all problems: table and figure
-  frontier    optimal reward against the limit, its slope, and what e-COP reaches:
+  frontier    optimal reward against the limit, its slope, and what was reached:
               ecop exact frontier Inventory
+
+'ecop bench run exact' trains on all of them and 'ecop report' compares the result with
+the optimum.
 
 'ecop exact COMMAND --help' explains a command and all its options.
 """
@@ -31,87 +31,51 @@ def exact_command(argv: list[str]) -> int:
     return dispatch(argv, COMMANDS, USAGE)
 
 
-def report_command(argv: list[str]) -> int:
-    """Print the table of e-COP against the truth; say where the files are."""
-
-    @dataclass
-    class Report:
-        """Train e-COP on every tabular problem and compare it with the exact optimum.
-
-        A report that was stopped goes on where it was when given the same folder.
-        """
-
-        out: Path = Path("exact-report")
-        """folder for cells.jsonl, table.md and figure.png"""
-        quick: bool = False
-        """a tiny budget on a few problems, to see that everything works"""
-
-    options = parse(Report, "exact report", argv)
-    if options.out.exists() and not options.out.is_dir():
-        raise UserError(f"'{options.out}' is a file; --out wants a folder.")
-    from rich.console import Console
-    from rich.table import Table
-
-    from ecop.api import configure_jax
-    from ecop.exact.compare import report
-
-    configure_jax()
-    header, *rows = report(
-        options.out, fast=options.quick, say=lambda text: print(text, flush=True)
-    )
-    table = Table(title="e-COP against the exact optimum")
-    for number, name in enumerate(header):
-        table.add_column(
-            name, justify="left" if number < 2 else "right", no_wrap=number < 2
-        )
-    for row in rows:
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    for name in ("table.md", "figure.png", "cells.jsonl"):
-        print(options.out / name)
-    return 0
-
-
 def frontier_command(argv: list[str]) -> int:
-    """Draw the frontier of a task with the points that e-COP reaches."""
+    """Draw the frontier of a task with the points that were reached."""
 
-    @dataclass
-    class Frontier:
-        """Draw the optimal reward against the limit, its slope, and e-COP's points.
+    def options(
+        task: Annotated[str, tyro.conf.Positional],
+        results: Path | None = None,
+        out: Path | None = None,
+    ) -> tuple[str, Path | None, Path | None]:
+        """Draw the optimal reward against the limit, and its slope.
 
-        e-COP is trained at each of the limits and its last policy evaluated exactly.
+        Args:
+            task: a tabular task, such as Inventory
+            results: folder of 'ecop bench run frontier' (or exact), whose policies are
+                shown too, evaluated exactly
+            out: picture to write; default: TASK-frontier.png
+
         """
+        return task, results, out
 
-        task: Annotated[str, tyro.conf.Positional]
-        """a tabular task, such as Inventory"""
-        points: int = 5
-        """limits at which e-COP is trained; 0 draws the frontier alone"""
-        out: Path | None = None
-        """picture to write; default: TASK-frontier.png"""
-        quick: bool = False
-        """train with a tiny budget, to see that everything works"""
-
-    options = parse(Frontier, "exact frontier", argv)
+    task, folder, out = parse(options, "exact frontier", argv)
     from ecop.exact.problems import PROBLEMS
 
-    if options.task not in PROBLEMS:
-        raise UserError(unknown("tabular task", options.task, PROBLEMS))
-    if options.points < 0:
-        raise UserError(f"--points must be 0 or more, not {options.points}.")
-    from ecop.api import configure_jax
-    from ecop.exact.compare import trained_frontier
+    if task not in PROBLEMS:
+        raise UserError(unknown("tabular task", task, PROBLEMS))
+    import numpy as np
 
-    configure_jax()
-    file = options.out or Path(f"{options.task}-frontier.png")
-    trained_frontier(
-        PROBLEMS[options.task](),
-        file,
-        points=options.points,
-        fast=options.quick,
-        say=lambda text: print(text, flush=True),
-    )
+    from ecop.bench import results
+    from ecop.exact.lp import frontier, smallest_cost
+    from ecop.exact.plots import draw_frontier
+    from ecop.exact.values import backward_induction
+
+    cmdp = PROBLEMS[task]()
+    least, most = smallest_cost(cmdp), float(backward_induction(cmdp).costs[0])
+    line = frontier(cmdp, np.linspace(least, 1.1 * most - 0.1 * least, 45))
+    found = [] if folder is None else list(results.read(folder).cells.values())
+    reached: dict[str, list[tuple[float, float]]] = {}
+    for document in found:
+        if document["cell"]["task"] == task and document.get("exact"):
+            point = document["exact"]["costs"][0], document["exact"]["value"]
+            reached.setdefault(document["cell"]["algorithm"]["name"], []).append(point)
+    points = [(*np.array(p).T, name) for name, p in reached.items()]
+    file = out or Path(f"{task}-frontier.png")
+    draw_frontier(line, file, title=task, cost_name=cmdp.cost_names[0], points=points)
     print(file)
     return 0
 
 
-COMMANDS = {"report": report_command, "frontier": frontier_command}
+COMMANDS = {"frontier": frontier_command}

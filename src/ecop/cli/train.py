@@ -29,24 +29,20 @@ def train_command(argv: list[str]) -> int:
     if argv and not argv[0].startswith("-"):
         name, argv = argv[0], argv[1:]
 
-    from ecop.algorithms import ALGORITHMS
-    from ecop.recipes import Kind, preset
-    from ecop.training import TrainConfig
+    from ecop.config import resolve
+    from ecop.recipes import Preset
 
-    if name not in ALGORITHMS:
-        raise UserError(unknown("algorithm", name, ALGORITHMS))
-    kind = ALGORITHMS[name]
-    values = preset(preset_option(argv), name)
-    usual_train, usual_algorithm = TrainConfig(**values.train), kind(**values.options)
-    env_kind = env_options(task)
+    usual = resolve(task, name, preset_option(argv))
+    env_kind, train_kind = env_options(task), type(usual.train)
+    kind = type(usual.algorithm)
 
     def options(
         env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
-        train: Annotated[TrainConfig, tyro.conf.arg(name="")] = usual_train,
-        algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual_algorithm,  # pyright: ignore
+        train: Annotated[train_kind, tyro.conf.arg(name="")] = usual.train,  # pyright: ignore
+        algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual.algorithm,  # pyright: ignore
         out: Path | None = None,
-        preset: Kind = "default",
-    ) -> tuple[TrainConfig, Any, Any, Path | None]:
+        preset: Preset = "default",
+    ) -> tuple[Any, Any, Any, Path | None]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
 
         Args:
@@ -55,9 +51,8 @@ def train_command(argv: list[str]) -> int:
             env: options of the task
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
-            preset: values in place of the defaults: "paper" has those of the e-COP
-                paper's table, "tuned" the outcome of a search on PointCircle;
-                other options still override them
+            preset: "paper" has the values of the e-COP paper in place of the defaults
+                and of the task's recipe; other options still override them
 
         """
         return train, algorithm, env, out

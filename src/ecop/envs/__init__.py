@@ -22,6 +22,7 @@ ENVS: dict[str, str] = {
     "Box": "ecop.envs.tabular:box",
     "MarsRover": "ecop.envs.tabular:mars_rover",
     "PeakHours": "ecop.envs.tabular:peak_hours",
+    "RandomTable": "ecop.envs.tabular:random_table",
 }
 
 
@@ -31,6 +32,7 @@ OPTIONS: dict[str, str] = {
     "AntReach": "ecop.envs.mujoco.physics:PhysicsOptions",
     "Humanoid": "ecop.envs.mujoco.humanoid:HumanoidOptions",
     "Grid": "ecop.envs.sumo.simulation:SumoOptions",
+    "RandomTable": "ecop.envs.tabular:RandomOptions",
     "Bottleneck": "ecop.envs.sumo.simulation:SumoOptions",
 }
 

@@ -9,6 +9,7 @@ c_h(s,a). The named problems are registered tasks: the functions at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -149,3 +150,27 @@ inventory = _task(problems.inventory)
 box = _task(problems.box)
 mars_rover = _task(problems.mars_rover)
 peak_hours = _task(problems.peak_hours)
+
+
+@dataclass(frozen=True)
+class RandomOptions:
+    """Which random table."""
+
+    seed: int = 0
+    """of the draw"""
+    states: int = 6
+    """number of states"""
+    actions: int = 3
+    """number of actions"""
+    constraints: int = 1
+    """number of costs"""
+    tightness: float = 0.5
+    """of the limits: 0 is the free optimum's cost, 1 the smallest feasible"""
+    time_varying: bool = False
+    """draw transitions, rewards and costs anew for each step"""
+
+
+def random_table(*, horizon: int = 5, **options: Any) -> TabularEnv:
+    """A table drawn at random, by the fields of `RandomOptions`."""
+    drawn = asdict(RandomOptions(**options))
+    return TabularEnv(problems.random_cmdp(horizon=horizon, **drawn))

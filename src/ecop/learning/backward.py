@@ -24,6 +24,7 @@ from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
 from ecop.learning.minibatch import Descended, select_episodes, stepwise
 from ecop.learning.networks import Distribution, Policy
+from ecop.learning.options import flat
 from ecop.types import Batch
 
 SEGMENTS = 4  # a shared pass is compiled for this many lengths of suffix
@@ -34,6 +35,7 @@ Terms = Callable[[Distribution, Batch, Array], tuple[Array, Array]]
 Total = Callable[[Array, Array], Array]  # (L_t [], L_C,t [C]) -> the loss []
 
 
+@flat
 @dataclass(frozen=True)
 class Backward:
     """How the passes take their gradient steps.

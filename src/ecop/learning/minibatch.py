@@ -16,11 +16,13 @@ from ecop.errors import require
 from ecop.learning.critics import episode_draws
 from ecop.learning.descent import descend
 from ecop.learning.networks import Distribution, Policy
+from ecop.learning.options import flat
 from ecop.types import Batch
 
 Objective = Callable[[Distribution, Batch], Array]
 
 
+@flat
 @dataclass(frozen=True)
 class Descent:
     """Minibatch descent by Adam.

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ecop.errors import UserError, require
 from ecop.learning.averages import Average, follow, start
 from ecop.learning.descent import descend
+from ecop.learning.options import flat
 
 
 class Multiplier(NamedTuple):
@@ -21,6 +22,7 @@ class Multiplier(NamedTuple):
     optimiser: Any
 
 
+@flat
 @dataclass(frozen=True)
 class Ascent:
     """Gradient ascent of the multipliers.
@@ -69,6 +71,7 @@ class Pid(NamedTuple):
     past: Array  # [D, C] the last D values of `cost`, oldest first
 
 
+@flat
 @dataclass(frozen=True)
 class PidGains:
     """A PID controller of the multipliers.

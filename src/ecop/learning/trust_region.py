@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from ecop.errors import UserError, require
 from ecop.learning.networks import Distribution, Policy
+from ecop.learning.options import flat
 from ecop.learning.surrogates import living_mean, mean_kl, ratio, step_mean
 from ecop.types import Batch
 
@@ -24,6 +25,7 @@ TINY = 1e-12  # a square norm below it counts as zero
 CORRELATION_LOSS = 1e-4  # keeps the Gram matrix of dependent gradients invertible
 
 
+@flat
 @dataclass(frozen=True)
 class TrustRegion:
     """A natural gradient step with a line search.

@@ -27,6 +27,8 @@ SECTIONS = {
     "beta": "Table 2: sensitivity of e-COP to beta",
     "robustness": "Fig. 5: other limits with unchanged options",
     "exact": "Exact: tabular tasks against their optimum",
+    "options": "Forms of e-COP",
+    "tuning": "Tuning: the same number of settings for every algorithm",
 }
 
 

@@ -360,8 +360,11 @@ def exact_table(shown: Iterable[Arm]) -> Table | None:
 
 def all_tables(shown: list[Arm]) -> list[Table]:
     """All tables that have something in them, in the order of the report."""
-    layouts = [s for s in SECTIONS if s not in ("curves", "exact")]
+    lists = ("options", "tuning")  # too many arms for columns
+    layouts = [s for s in SECTIONS if s not in ("curves", "exact", *lists)]
     found = [paper_layout(layouts[0], shown), aggregate_table(shown)]
     found += [paper_layout(section, shown) for section in layouts[1:]]
-    found += [exact_table(shown), statistics_table(shown)]
+    found += [exact_table(shown)]
+    found += [table for section in lists for table in task_tables(section, shown)]
+    found += [statistics_table(shown)]
     return [table for table in found if table is not None]
