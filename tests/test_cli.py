@@ -117,6 +117,16 @@ def test_train_evaluate_plot_render(tmp_path, capsys):
     assert run("render", path, "--seed", 9) == 2
 
 
+def test_a_task_of_ones_own_without_pictures(tmp_path, capsys):
+    path = tmp_path / "run"
+    options = "--seeds 1 --iterations 1 --episodes 2 --hidden 4 --critic-steps 1"
+    assert run("train", "probes:Walk", "ppo", *options.split(), "--out", path) == 0
+    assert run("render", path) == 2
+    error = capsys.readouterr().err
+    assert "probes:Walk has no picture" in error
+    assert "Traceback" not in error
+
+
 @pytest.mark.parametrize(
     ("task", "algorithm"),
     [(task, []) for task in ENVS] + [("Inventory", [name]) for name in ALGORITHMS],

@@ -17,11 +17,12 @@ from PIL import Image, ImageColor
 import ecop
 from ecop import cli
 from ecop.drawing.roads import COLOURS, animate_traffic
+from ecop.drawing.scenes import Traffic
 from ecop.envs.sumo import bottleneck, grid, simulation
 from ecop.errors import UserError
 from ecop.interop.check import play_host, random_actions
 from ecop.rollout import waves
-from ecop.types import Box
+from ecop.types import Box, Filmed, Played
 
 SEEDS = np.array([3, 2**32 - 1, 7], np.uint32)
 HORIZON = 12
@@ -270,15 +271,17 @@ print(json.dumps(places))
 def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
     env = ecop.make(task, workers=0)
     actions = random_actions(env.spec, 1)[:20, 0]
-    assert env.film is not None
-    traffic = env.film(5, actions, tmp_path / "replay")
+    assert isinstance(env, Filmed)
+    ones = np.ones((20, 1))
+    traffic = env.film(Played(5, actions, ones[:, 0], ones, None))
+    assert isinstance(traffic, Traffic)
     assert len(traffic.vehicles) == len(traffic.lights) == 21
     assert all(len(rows) > 10 for rows in traffic.vehicles)
     assert len(traffic.lights[0]) == (16 if task == "Grid" else 0)
     if task == "Bottleneck":
         assert any(rows[:, 3].any() for rows in traffic.vehicles)
     file = tmp_path / "episode.gif"
-    animate_traffic(traffic, np.ones(20), np.ones((20, 1)), title=task, file=file)
+    animate_traffic(traffic, ones[:, 0], ones, title=task, file=file)
     with Image.open(file) as animation:
         assert animation.format == "GIF"
         animation.seek(5)
@@ -287,7 +290,9 @@ def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
         away = np.abs(pixels - ImageColor.getrgb(COLOURS[kind])).max(axis=1)
         assert away.min() < 16, f"{name} keeps its colour"
 
-    config = tmp_path / "replay" / "replay.sumocfg"
+    for name, text in traffic.replay.items():
+        (tmp_path / name).write_text(text)
+    config = tmp_path / "replay.sumocfg"
     command = [sys.executable, "-c", REPLAY, str(config), str(int(traffic.seconds))]
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     places = json.loads(shown.splitlines()[-1])
@@ -312,3 +317,4 @@ def test_train_evaluate_and_render_from_the_command_line(tmp_path, capsys):
         assert stop.value.code == 0
     assert "sumo-gui -c" in capsys.readouterr().out
     assert (path / "episode.gif").exists()
+    assert (tmp_path / "replay" / "replay.sumocfg").exists()

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ecop.rollout import Actor, collector, draws, replay, replay_host
+from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import Learner, stack
-from ecop.types import Episodes, Filmed, Spec, TrainState
+from ecop.types import Episodes, HostEnv, Played, Spec, TrainState
 
 # Training folds the iteration into the seed's key; evaluation folds from the far end.
 EVALUATION = 2**32 - 1
@@ -87,27 +86,19 @@ def fresh_key(state: TrainState, draw: int = 0) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(state.key, EVALUATION), draw)
 
 
-def fresh_episode(learner: Learner, state: TrainState) -> tuple[Episodes, int]:
-    """One fresh episode [1, 1, H] of a policy, and the seed it started from."""
-    episodes = fresh_episodes(learner, [state], 1)
+def fresh_episode(learner: Learner, state: TrainState) -> Played:
+    """One fresh episode of a policy."""
+    batch = fresh_episodes(learner, [state], 1)
+    episode = Episodes(*(np.asarray(x)[0, 0] for x in batch))
     seeds, _ = draws(learner.policy, fresh_key(state), 1)
-    return episodes, int(seeds[0])
-
-
-def film(learner: Learner, state: TrainState) -> tuple[Episodes, Any]:
-    """One fresh episode [1, 1, H] of a policy, and what was to be seen in it.
-
-    Of a JAX task that is its states [H], of a host task its looks at the steps taken.
-    """
-    episodes, seed = fresh_episode(learner, state)
-    if isinstance(learner.env, Filmed):
-        steps = int(episodes.alive.sum())
-        actions = np.asarray(episodes.action[0, 0, :steps])
-        return episodes, replay_host(learner.env, np.array([seed], np.uint32), actions)
-    states = jax.jit(lambda *x: replay(learner.env, *x))(
-        jnp.uint32(seed), episodes.action[0, 0]
-    )
-    return episodes, jax.tree.map(np.asarray, states)
+    states = None
+    if not isinstance(learner.env, HostEnv):
+        again = jax.jit(lambda *x: replay(learner.env, *x))
+        states = again(seeds[0], episode.action)
+    steps = int(episode.alive.sum())
+    record = (episode.action, episode.reward, episode.costs, states)
+    taken = jax.tree.map(lambda x: np.asarray(x)[:steps], record)
+    return Played(int(seeds[0]), *taken)
 
 
 def evaluate(learner: Learner, states: list[TrainState], episodes: int) -> Evaluation:

@@ -97,16 +97,6 @@ def replay(env: JaxEnv, seed: Array, actions: Array) -> Any:
     return lax.scan(step, env.reset(reset_key)[0], (step_keys, actions))[1]
 
 
-def replay_host(env: Any, seed: np.ndarray, actions: np.ndarray) -> list[Any]:
-    """Looks, before each step, at the episode with this seed [1] and these actions."""
-    env.reset(seed)
-    looks = []
-    for action in actions:
-        looks.append(env.look())
-        env.step(action[None])
-    return looks
-
-
 def waves(env: HostEnv, count: int) -> list[slice]:
     """Cut `count` episodes into parts that `env` can run at once."""
     size = env.capacity if isinstance(env, Limited) else count

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from ecop.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import jax
     import numpy as np
+
+    from ecop.drawing.scenes import Film
 
 
 @dataclass(frozen=True)
@@ -145,19 +145,22 @@ class HostEnv(Protocol):
         ...
 
 
+class Played(NamedTuple):
+    """One episode of H steps, up to its end, as NumPy arrays."""
+
+    seed: int
+    action: np.ndarray  # [H, A] or [H] int
+    reward: np.ndarray  # [H]
+    costs: np.ndarray  # [H, C]
+    states: Any  # of a JAX task [H], before each step; of a host task None
+
+
 @runtime_checkable
 class Filmed(Protocol):
-    """A host task that can draw its own pictures."""
+    """A task of either kind that can show an episode; not every task can."""
 
-    stride: int  # steps from one picture to the next
-    interval: float  # s, from one step to the next
-
-    def look(self) -> Any:
-        """What is to be seen now of the first episode."""
-        ...
-
-    def pictures(self, looks: list[Any]) -> Iterator[np.ndarray]:
-        """One picture [height, width, 3] uint8 for each look."""
+    def film(self, episode: Played) -> Film:
+        """What is to be seen; a host task replays the episode by seed and actions."""
         ...
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 REWARD = "#0b6e99"
 COST = "#b3541e"
@@ -32,9 +30,9 @@ def plot_metrics(
     for i, name in enumerate(cost_names):
         label = f"episodic cost: {name}"
         panels.append((label, costs[..., i], metrics[0]["limits"][i], COST))
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(5.2 * len(panels), 3.8), squeeze=False
-    )
+    figure = Figure(figsize=(5.2 * len(panels), 3.8))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(panels), squeeze=False)
     count = f"{len(seeds)} seed" + "s" * (len(seeds) > 1)
     for axis, (label, values, limit, colour) in zip(axes[0], panels, strict=True):
         mean, std = values.mean(axis=0), values.std(axis=0)
@@ -51,4 +49,3 @@ def plot_metrics(
     figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(file, dpi=130)
-    plt.close(figure)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ecop.drawing import plane
+from ecop.drawing.plane import animate, caption
 from ecop.drawing.roads import animate_traffic
+from ecop.drawing.scenes import Scene, Traffic
 from ecop.errors import UserError
-from ecop.evaluate import film, fresh_episode
-from ecop.simulators.pool import SimulatorPool
+from ecop.evaluate import fresh_episode
 from ecop.training import Learner
 from ecop.types import Filmed, TrainState
 
@@ -27,33 +24,23 @@ def draw_episode(
 
     replay: folder for the simulator's own files of the episode, where it has such
     """
-    env: Any = learner.env
-    traffic = env.film if isinstance(env, SimulatorPool) else None
-    if isinstance(env, SimulatorPool) and traffic is None:
+    if not isinstance(learner.env, Filmed):
         raise UserError(
-            f"{title} has no picture of ours; make it with render_mode and step it "
-            "with run.policy(observation, h)."
+            f"{title} has no picture: a task needs a method 'film' (ecop.types.Filmed) "
+            "to be animated; 'ecop plot' draws its learning curves."
         )
-    if replay and not traffic:
-        raise UserError(f"--sumo is for tasks on SUMO, which {title} is not.")
-    if traffic:
-        episodes, seed = fresh_episode(learner, state)
-        seen: Any = traffic(seed, np.asarray(episodes.action[0, 0]), replay)
+    episode = fresh_episode(learner, state)
+    film = learner.env.film(episode)
+    if replay:
+        if not isinstance(film, Traffic):
+            raise UserError(f"--sumo is for tasks on SUMO, which {title} is not.")
+        replay.mkdir(parents=True, exist_ok=True)
+        for name, text in film.replay.items():
+            (replay / name).write_text(text)
+    outcome = episode.reward, episode.costs
+    if isinstance(film, Traffic):
+        animate_traffic(film, *outcome, title=title, file=file)
+    elif isinstance(film, Scene):
+        animate(film, *outcome, title=title, file=file)
     else:
-        episodes, seen = film(learner, state)
-    reward, costs = (np.asarray(x[0, 0]) for x in (episodes.reward, episodes.costs))
-    if traffic:
-        animate_traffic(seen, reward, costs, title=title, file=file)
-    elif isinstance(env, Filmed):
-        shown = list(range(0, len(seen), env.stride))
-        plane.film(
-            env.pictures([seen[h] for h in shown]),
-            shown,
-            reward[: len(seen)],
-            costs[: len(seen)],
-            title=title,
-            interval=env.stride * env.interval,
-            file=file,
-        )
-    else:
-        plane.animate(learner.env.scene(seen), reward, costs, title=title, file=file)
+        caption(film, *outcome, title=title, file=file)

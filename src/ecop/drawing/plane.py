@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ecop.drawing.scenes import Scene
+from ecop.drawing.scenes import Pictures, Scene
 from ecop.errors import UserError
 
 SIZE = 480  # pixels along the side of a square frame; others have its area
@@ -85,24 +84,22 @@ def animate(
     save(frames, 50, file)
 
 
-def film(
-    pictures: Iterator[np.ndarray],
-    shown: list[int],
+def caption(
+    pictures: Pictures,
     reward: np.ndarray,
     costs: np.ndarray,
     *,
     title: str,
-    interval: float,
     file: Path,
 ) -> None:
-    """Write the pictures of steps `shown`, `interval` seconds apart, with their sums.
+    """Write the pictures with the sums of reward [H] and costs [H, C].
 
-    reward [H], costs [H, C] of the steps taken. The frame is red where a step since the
-    last picture had a cost.
+    The frame is red where a step since the last picture had a cost.
     """
+    shown = range(0, len(reward), pictures.stride)
     font = ImageFont.load_default(size=14)
     frames, last = [], 0
-    for h, picture in zip(shown, pictures, strict=True):
+    for h, picture in zip(shown, pictures.frames, strict=True):
         frame = Image.fromarray(picture)
         pen = ImageDraw.Draw(frame)
         if costs[last : h + 1].sum() > 0:
@@ -110,7 +107,7 @@ def film(
         banner(pen, (16, 14), progress(title, h, reward, costs), font)
         frames.append(frame)
         last = h + 1
-    save(frames, round(1000 * interval), file)
+    save(frames, round(1000 * pictures.stride * pictures.seconds), file)
 
 
 def progress(title: str, h: int, reward: np.ndarray, costs: np.ndarray) -> str:

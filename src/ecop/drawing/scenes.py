@@ -1,10 +1,12 @@
-"""What is to be seen of an episode, as data: `plane` and `roads` draw it."""
+"""A film of an episode, as data that a task returns; `plane` and `roads` draw it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
 
 
@@ -43,4 +45,16 @@ class Traffic(NamedTuple):
     lights: list[np.ndarray]  # [L, 3] x, y, colour (0 green, 1 yellow, 2 red)
     seconds: float  # per step
     legend: tuple[tuple[str, str], ...]  # name, kind: see roads.COLOURS
+    replay: dict[str, str]  # files for sumo-gui: name, text
     stretch: float = 1.0  # of the y axis, for a long road
+
+
+class Pictures(NamedTuple):
+    """An episode in a task's own pictures: of the first step, then every `stride`."""
+
+    frames: Iterator[np.ndarray]  # [height, width, 3] uint8, all of one size
+    stride: int
+    seconds: float  # per step
+
+
+Film = Scene | Traffic | Pictures

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from ecop.errors import UserError
 from ecop.exact import problems
 from ecop.exact.cmdp import TabularCMDP
 from ecop.types import Spec, Step
@@ -89,13 +88,6 @@ class TabularEnv:
             reward=tables.reward[h, index, action],
             costs=tables.costs[h, index, action],
             failed=jnp.zeros((), jnp.bool_),
-        )
-
-    def scene(self, states: Any) -> NoReturn:
-        """Refuse: a table has no place to draw."""
-        raise UserError(
-            f"{self.cmdp.name} is a table of states and has no picture to animate; "
-            "'ecop plot' draws its learning curves."
         )
 
     def _observe(self, index: jax.Array) -> jax.Array:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from ecop.bench.suites import EVERYONE
 from ecop.report.arms import Arm
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 # Okabe and Ito's colours; dashes and markers tell apart what colours alone do not.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6b73")
@@ -57,14 +55,19 @@ def look(arm: Arm, arms: Sequence[Arm]) -> dict[str, Any]:
     }
 
 
+def panels(count: int, width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of so many inches, and its axes side by side."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, count, squeeze=False)[0]
+
+
 def draw_curves(arms: Sequence[Arm], file: Path) -> None:
     """Reward and costs by episodes: mean over runs, shaded std, dashed limit."""
     names = arms[0].documents[0]["costs"]
-    figure, axes = plt.subplots(
-        1, 1 + len(names), figsize=(4.6 * (1 + len(names)), 3.4), squeeze=False
-    )
+    figure, axes = panels(1 + len(names), 4.6 * (1 + len(names)), 3.4)
     labels = ["episodic reward", *(f"episodic cost: {name}" for name in names)]
-    for column, (axis, label) in enumerate(zip(axes[0], labels, strict=True)):
+    for column, (axis, label) in enumerate(zip(axes, labels, strict=True)):
         for arm in arms:
             x, y = rows(arm, column)
             mean, std = y.mean(axis=0), y.std(axis=0)
@@ -84,10 +87,8 @@ def draw_curves(arms: Sequence[Arm], file: Path) -> None:
 def draw_scatter(arms: Sequence[Arm], file: Path) -> None:
     """Reward against each cost: a mark per run, dashed limit."""
     names = arms[0].documents[0]["costs"]
-    figure, axes = plt.subplots(
-        1, len(names), figsize=(4.6 * len(names) + 1, 3.6), squeeze=False
-    )
-    for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
+    figure, axes = panels(len(names), 4.6 * len(names) + 1, 3.6)
+    for i, (axis, name) in enumerate(zip(axes, names, strict=True)):
         for arm in arms:
             style = look(arm, arms)
             style.pop("ls")
@@ -102,14 +103,13 @@ def draw_scatter(arms: Sequence[Arm], file: Path) -> None:
 
 def finish(figure: Any, axes: Any, arms: Sequence[Arm], file: Path) -> None:
     """One legend, title, file."""
-    handles, labels = axes[0][0].get_legend_handles_labels()
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8
     )
     figure.suptitle(arms[0].task)
     figure.set_layout_engine("constrained")
     figure.savefig(file, dpi=140)
-    plt.close(figure)
 
 
 def rows(arm: Arm, column: int) -> tuple[np.ndarray, np.ndarray]:

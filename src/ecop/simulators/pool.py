@@ -33,11 +33,10 @@ from typing import Any
 
 import numpy as np
 
-from ecop.drawing.scenes import Traffic
 from ecop.errors import UserError
 from ecop.simulators.wire import encode, pack, unpack
 from ecop.simulators.worker import Batch, Simulator, Slots
-from ecop.types import HostStep, Spec
+from ecop.types import HostStep, Played, Spec
 
 START_TIMEOUT = 120.0  # s, to import the simulator
 GRACE = 5.0  # s, for a worker to end by itself after its time-out
@@ -160,8 +159,7 @@ class SimulatorPool:
         faults: workers that were replaced
         recipe: name and options to build the same pool again, where that is possible
         capacity: episodes that can run at once (`per_process` limits them)
-        film: what to draw of the episode with a seed and actions [H, A], where the task
-            has a picture; given a folder too, it also writes the simulator's own files
+        film: how the task shows an episode; without one the pool is not `Filmed`
 
     """
 
@@ -173,7 +171,7 @@ class SimulatorPool:
         workers: int = 0,
         timeout: float = 60.0,
         per_process: int | None = None,
-        film: Callable[..., Traffic] | None = None,
+        film: Callable[[Played], Any] | None = None,
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         if workers < 0 or not 0 < timeout < threading.TIMEOUT_MAX:

@@ -15,6 +15,7 @@ from ecop.envs.mujoco.physics import Physics, PhysicsOptions, load
 EULER_STEP = 0.005  # s
 INTERVAL = 0.05  # s, between two actions; Gymnasium's
 HEALTHY = (0.2, 1.0)  # m, height of the torso; outside it has fallen
+STRIDE = 2  # steps from one picture to the next
 NOISE = 0.1  # of the first pose and velocity, as Gymnasium's
 RADIUS = 0.25  # m, of the torso
 JOINTS = 8

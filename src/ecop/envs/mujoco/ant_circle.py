@@ -8,15 +8,15 @@ v is the torso's displacement in the step, divided by the control interval.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ecop.drawing.scenes import Pictures
 from ecop.envs.frames import in_body_frame
 from ecop.envs.mujoco import ant, camera, torso
 from ecop.envs.mujoco.physics import PhysicsOptions
-from ecop.types import Box, Constraint, HostStep, Spec
+from ecop.types import Box, Constraint, HostStep, Played, Spec
 
 RADIUS = 3.0  # m
 X_LIMIT = 6.0 / 7.0 * RADIUS  # m; the ratio of Bullet-Safety-Gym
@@ -28,9 +28,6 @@ LIMIT = 10.0
 
 class AntCircle:
     """The task, for a batch of episodes."""
-
-    stride = 2
-    interval = ant.INTERVAL
 
     def __init__(self, *, horizon: int = HORIZON, **options: Any) -> None:
         self.robots = ant.physics(PhysicsOptions(**options))
@@ -78,11 +75,7 @@ class AntCircle:
             axis=1,
         ).astype(np.float32)
 
-    def look(self) -> np.ndarray:
-        """The pose of the first robot [nq]."""
-        return self.robots.position[0].copy()
-
-    def pictures(self, looks: list[np.ndarray]) -> Iterator[np.ndarray]:
+    def film(self, episode: Played) -> Pictures:
         """The robot, the circle and the two edges of the safe strip."""
         edges = [np.array([[x, -END], [x, END]]) for x in (-X_LIMIT, X_LIMIT)]
         props = (
@@ -90,7 +83,9 @@ class AntCircle:
             *(camera.Path(edge, camera.RED) for edge in edges),
         )
         view = camera.View(distance=3.5 * RADIUS, elevation=-60.0, centre=(0, 0, 0))
-        return camera.frames(self.robots.model, np.stack(looks), props, view)
+        poses = camera.poses(self, episode, ant.STRIDE)
+        frames = camera.frames(self.robots.model, poses, props, view)
+        return Pictures(frames, ant.STRIDE, ant.INTERVAL)
 
     def close(self) -> None:
         """Let go of the simulations."""

@@ -10,16 +10,16 @@ begins a little way from the start: a robot that cannot walk yet has no cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from ecop.drawing.scenes import Pictures
 from ecop.envs import field
 from ecop.envs.lidar import BINS, lidar
 from ecop.envs.mujoco import ant, camera, torso
 from ecop.envs.mujoco.physics import PhysicsOptions
-from ecop.types import Box, Constraint, HostStep, Spec
+from ecop.types import Box, Constraint, HostStep, Played, Spec
 
 GOAL = np.array([60.0, 0.0])  # m
 OBSTACLE_RADIUS = 0.7  # m
@@ -51,9 +51,6 @@ def draw_tile(rng: np.random.Generator) -> np.ndarray:
 
 class AntReach:
     """The task, for a batch of episodes."""
-
-    stride = 2
-    interval = ant.INTERVAL
 
     def __init__(self, *, horizon: int = HORIZON, **options: Any) -> None:
         self.robots = ant.physics(PhysicsOptions(**options))
@@ -113,14 +110,10 @@ class AntReach:
             axis=1,
         ).astype(np.float32)
 
-    def look(self) -> np.ndarray:
-        """The pose of the first robot [nq]."""
-        return self.robots.position[0].copy()
-
-    def pictures(self, looks: list[np.ndarray]) -> Iterator[np.ndarray]:
+    def film(self, episode: Played) -> Pictures:
         """The robot and the obstacles around its path."""
-        positions = np.stack(looks)
-        path = positions[:, :2]
+        poses = camera.poses(self, episode, ant.STRIDE)
+        path = poses[:, :2]
         copies = np.arange(-1 - np.max(np.abs(path)) // TILE, 10) * TILE
         shifts = np.stack(np.meshgrid(copies, copies), axis=-1).reshape(-1, 1, 2)
         centres = (self.obstacles[0] + shifts).reshape(-1, 2)
@@ -133,7 +126,8 @@ class AntReach:
             for x, y in centres[seen]
         )
         view = camera.View(distance=9.0, elevation=-40.0, azimuth=60.0)
-        return camera.frames(self.robots.model, positions, props, view)
+        frames = camera.frames(self.robots.model, poses, props, view)
+        return Pictures(frames, ant.STRIDE, ant.INTERVAL)
 
     def close(self) -> None:
         """Let go of the simulations."""

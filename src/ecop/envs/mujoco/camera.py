@@ -17,6 +17,7 @@ import numpy as np
 
 from ecop.envs.mujoco.physics import library
 from ecop.errors import UserError
+from ecop.types import Played
 
 WIDTH, HEIGHT = 640, 480
 LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
@@ -79,6 +80,16 @@ def context() -> Any:
         "libegl-mesa0) or OSMesa (apt-get install libosmesa6). Tried "
         + "; ".join(tried)
     )
+
+
+def poses(env: Any, episode: Played, stride: int) -> np.ndarray:
+    """Play the episode again; poses [F, nq] before the first step and every stride."""
+    env.reset(np.array([episode.seed], np.uint32))
+    rows = []
+    for action in episode.action:
+        rows.append(env.robots.position[0].copy())
+        env.step(action[None])
+    return np.stack(rows[::stride])
 
 
 def frames(

@@ -10,20 +10,21 @@ control interval; as in Gymnasium, the centre is that of one substep before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from ecop.drawing.scenes import Pictures
 from ecop.envs.mujoco import camera, torso
 from ecop.envs.mujoco.physics import Physics, PhysicsOptions, load
-from ecop.types import Box, Constraint, HostStep, Spec
+from ecop.types import Box, Constraint, HostStep, Played, Spec
 
 EULER_STEP = 0.005  # s
 INTERVAL = 0.015  # s, between two actions; Gymnasium's
 FORWARD, STANDING, CONTROL = 1.25, 5.0, 0.1  # weights of the reward
 HEALTHY = (1.0, 2.0)  # m, height of the torso; outside it has fallen
+STRIDE = 3  # steps from one picture to the next
 NOISE = 0.01  # of the first pose and velocity
 FULL = 0.4  # control at action 1, as in the model
 JOINTS = 17
@@ -43,9 +44,6 @@ class HumanoidOptions(PhysicsOptions):
 
 class Humanoid:
     """The task, for a batch of episodes."""
-
-    stride = 3
-    interval = INTERVAL
 
     def __init__(self, *, horizon: int = HORIZON, **options: Any) -> None:
         self.options = chosen = HumanoidOptions(**options)
@@ -94,14 +92,12 @@ class Humanoid:
         heading = torso.heading(self.robots.position)
         return torso.sensors(self.robots, heading).astype(np.float32)
 
-    def look(self) -> np.ndarray:
-        """The pose of the first robot [nq]."""
-        return self.robots.position[0].copy()
-
-    def pictures(self, looks: list[np.ndarray]) -> Iterator[np.ndarray]:
+    def film(self, episode: Played) -> Pictures:
         """The robot from the side."""
         view = camera.View(distance=4.5, elevation=-12.0)
-        return camera.frames(self.robots.model, np.stack(looks), (), view)
+        poses = camera.poses(self, episode, STRIDE)
+        frames = camera.frames(self.robots.model, poses, (), view)
+        return Pictures(frames, STRIDE, INTERVAL)
 
     def close(self) -> None:
         """Let go of the simulations."""

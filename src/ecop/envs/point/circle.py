@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ecop.drawing.scenes import Scene
 from ecop.envs.frames import in_body_frame
 from ecop.envs.point import dynamics
-from ecop.types import Box, Constraint, Spec, Step
+from ecop.types import Box, Constraint, Played, Spec, Step
 
 RADIUS = 1.5  # m
 X_LIMIT = 1.125  # m
@@ -95,11 +95,11 @@ class PointCircle:
             failed=jnp.zeros((), bool),
         )
 
-    def scene(self, states: dynamics.PointState) -> Scene:
+    def film(self, episode: Played) -> Scene:
         """The circle and the two edges of the safe strip."""
         return Scene(
             window=(-2.7, -2.7, 2.7, 2.7),
-            pose=dynamics.pose(states),
+            pose=dynamics.pose(episode.states),
             circles=((0.0, 0.0, RADIUS),),
             lines=tuple((x, -2.1, x, 2.1) for x in (-X_LIMIT, X_LIMIT)),
         )

@@ -20,7 +20,7 @@ import numpy as np
 from ecop.drawing.scenes import Discs, Scene
 from ecop.envs.lidar import BINS, lidar
 from ecop.envs.point import dynamics, layout
-from ecop.types import Box, Constraint, Spec, Step
+from ecop.types import Box, Constraint, Played, Spec, Step
 
 GOAL_RADIUS = 0.3  # m, PointGoal
 GOAL_KEEPOUT = 0.305  # m, PointGoal
@@ -146,8 +146,9 @@ class Navigation:
             failed=jnp.zeros((), bool),
         )
 
-    def scene(self, states: State) -> Scene:
+    def film(self, episode: Played) -> Scene:
         """Hazards, pillars and the goal of each step."""
+        states: State = episode.states
         half = SIDE * CELL / 2 + 0.5
         hazards, pillars = states.arena.hazards[0], states.arena.pillars[0]
         return Scene(

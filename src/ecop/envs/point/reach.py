@@ -21,7 +21,7 @@ from ecop.drawing.scenes import Discs, Scene
 from ecop.envs import field
 from ecop.envs.lidar import BINS, lidar
 from ecop.envs.point import dynamics, layout
-from ecop.types import Box, Constraint, Spec, Step
+from ecop.types import Box, Constraint, Played, Spec, Step
 
 GOAL = (32.0, 0.0)  # m; 200 steps of 0.1 s at 1.5 m/s are 30 m
 OBSTACLE_RADIUS = 0.3  # m
@@ -109,8 +109,9 @@ class PointReach:
             failed=jnp.zeros((), bool),
         )
 
-    def scene(self, states: State) -> Scene:
+    def film(self, episode: Played) -> Scene:
         """The strip the robot passed through, with all copies of the tile in it."""
+        states: State = episode.states
         pose = dynamics.pose(states.robot)
         left, bottom = pose[:, :2].min(axis=0) - 1.5
         right, top = GOAL[0] + 1.0, pose[:, 1].max() + 1.5

@@ -11,7 +11,7 @@ import importlib
 import itertools
 import math
 import re
-import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from ecop.errors import UserError
 from ecop.simulators.cores import cores
 from ecop.simulators.pool import SimulatorPool
 from ecop.simulators.worker import Simulator
-from ecop.types import Spec
+from ecop.types import Played, Spec
 
 TIMESTEP = 1.0  # s, of the simulation
 
@@ -123,44 +123,33 @@ class Drawn(Simulator, Protocol):
         ...
 
 
-def film(
-    make: Callable[[], Drawn],
-    seed: int,
-    actions: np.ndarray,
-    folder: Path | None = None,
-) -> Traffic:
-    """Play an episode in this process and record it.
-
-    folder: where to write a replay for sumo-gui, too
-    """
+def film(make: Callable[[], Drawn], episode: Played) -> Traffic:
+    """Play an episode again, in this process, and record it."""
     simulator = make()
     simulation = simulator.simulation
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        simulation.extra = ["--fcd-output", str(folder / "trajectories.xml")]
     vehicles, lights = [], []
-    try:
-        simulator.reset(seed)
-        for action in [None, *actions]:
-            if action is not None:
-                simulator.step(action)
-            vehicles.append(seen_vehicles(simulation.sumo, simulator.marked()))
-            lights.append(seen_lights(simulation.sumo))
-        lane = simulation.sumo.lane
-        names = lane.getIDList()
-        shapes = [np.array(lane.getShape(name)) for name in names]
-        left, bottom, right, top = (
-            value
-            for corner in simulation.sumo.simulation.getNetBoundary()
-            for value in corner
-        )
-        length = simulation.sumo.vehicletype.getLength("DEFAULT_VEHTYPE")
-        width = lane.getWidth(names[0])
-    finally:
-        simulator.close()
+    with tempfile.TemporaryDirectory() as folder:
+        trajectories = Path(folder) / "trajectories.xml"
+        simulation.extra = ["--fcd-output", str(trajectories)]
+        with contextlib.closing(simulator):
+            simulator.reset(episode.seed)
+            for action in [None, *episode.action]:
+                if action is not None:
+                    simulator.step(action)
+                vehicles.append(seen_vehicles(simulation.sumo, simulator.marked()))
+                lights.append(seen_lights(simulation.sumo))
+            lane = simulation.sumo.lane
+            names = lane.getIDList()
+            shapes = [np.array(lane.getShape(name)) for name in names]
+            left, bottom, right, top = (
+                value
+                for corner in simulation.sumo.simulation.getNetBoundary()
+                for value in corner
+            )
+            length = simulation.sumo.vehicletype.getLength("DEFAULT_VEHTYPE")
+            width = lane.getWidth(names[0])
+        replay = replay_files(simulation, lights, trajectories.read_text())
     margin = 2.5 * width
-    if folder is not None:
-        write_replay(folder, simulation, lights)
     return Traffic(
         window=(left, bottom - margin, right, top + margin),
         lanes=shapes,
@@ -170,6 +159,7 @@ def film(
         lights=[light.places for light in lights],
         seconds=simulator.seconds,
         legend=simulator.legend,
+        replay=replay,
         stretch=simulator.stretch,
     )
 
@@ -207,16 +197,14 @@ def seen_lights(sumo: Any) -> Lights:
     return Lights(sumo.simulation.getTime(), states, places)
 
 
-def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> None:
-    """The rest of what sumo-gui needs: network, types, signals, configuration.
+def replay_files(
+    simulation: Simulation, lights: list[Lights], trajectories: str
+) -> dict[str, str]:
+    """What sumo-gui needs: network, trajectories, types, signals, configuration.
 
-    SUMO has written the trajectories; vehicles repeat them by its fcd-replay device,
-    and each light repeats its states by a program of its own.
+    Vehicles repeat the trajectories, which SUMO wrote, by its fcd-replay device, and
+    each light repeats its states by a program of its own.
     """
-    shutil.copy(simulation.network, folder / "network.net.xml")
-    file = folder / "trajectories.xml"
-    # SUMO's comment has the folders of this computer in it.
-    file.write_text(re.sub(r"<!--.*?-->\s*", "", file.read_text(), flags=re.DOTALL))
     types = re.findall(r"<vType .*?/>", simulation.traffic.read_text())
     colours = {"car": "white", "human": "white", "controlled": "red"}
     painted = [
@@ -236,7 +224,6 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
             programs.append(f'    <phase duration="{seconds:g}" state="{state}"/>')
         programs.append("</tlLogic>")
     body = "\n".join(f"    {line}" for line in [*painted, *programs])
-    (folder / "replay.add.xml").write_text(f"<additional>\n{body}\n</additional>\n")
     options = {
         "net-file": "network.net.xml",
         "additional-files": "replay.add.xml",
@@ -248,8 +235,13 @@ def write_replay(folder: Path, simulation: Simulation, lights: list[Lights]) -> 
         "insertion-checks": "none",  # each vehicle appears when it did
     }
     lines = "\n".join(f'    <{key} value="{v}"/>' for key, v in options.items())
-    text = f"<configuration>\n{lines}\n</configuration>\n"
-    (folder / "replay.sumocfg").write_text(text)
+    return {
+        "network.net.xml": simulation.network.read_text(),
+        # SUMO's comment has the folders of this computer in it.
+        "trajectories.xml": re.sub(r"<!--.*?-->\s*", "", trajectories, flags=re.DOTALL),
+        "replay.add.xml": f"<additional>\n{body}\n</additional>\n",
+        "replay.sumocfg": f"<configuration>\n{lines}\n</configuration>\n",
+    }
 
 
 def routes(elements: list[str]) -> str:

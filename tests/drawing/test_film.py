@@ -1,0 +1,100 @@
+"""A film of an episode, whatever the kind of task; a sentence where there is none."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image, ImageColor, ImageSequence
+
+import ecop
+from ecop.algorithms.ppo import PPO
+from ecop.drawing import plane
+from ecop.drawing.film import draw_episode
+from ecop.drawing.scenes import Pictures
+from ecop.errors import UserError
+from ecop.evaluate import fresh_episode
+from ecop.simulators.pool import SimulatorPool
+from ecop.training import Learner, TrainConfig
+from ecop.types import Box, Constraint, Spec, Step
+from probes import NumpyWalk, Walk
+from simulators import SPEC, Make
+
+
+def learner_of(env):
+    return Learner(env, env.spec, PPO(), TrainConfig(hidden=(4,)))
+
+
+def first_state(learner):
+    return jax.jit(learner.init)(jnp.uint32(0))
+
+
+@pytest.mark.parametrize("name", ["PointCircle", "PointReach", "Navigation"])
+def test_the_animation_shows_the_episode(name, tmp_path):
+    env = ecop.make(name, horizon=12)
+    learner = learner_of(env)
+    episode = fresh_episode(learner, first_state(learner))
+    scene = env.film(episode)
+    assert scene.pose.shape == (12, 3)
+    file = tmp_path / "episode.gif"
+    plane.animate(scene, episode.reward, episode.costs, title=name, file=file)
+    with Image.open(file) as image:
+        frames = sum(1 for _ in ImageSequence.Iterator(image))
+    assert frames == 7  # every second step and the last
+    if scene.goal is not None:
+        assert scene.goal.centres.shape == (12, 2)
+        left, bottom, right, top = scene.window
+        goal = scene.goal.centres
+        assert (goal > [left, bottom]).all()
+        assert (goal < [right, top]).all()
+
+
+class Fuse:
+    """Burns for 3 of 5 steps, the second at a cost, and gets brighter."""
+
+    spec = Spec(1, Box(1), 5, (Constraint("heat", 1.0),))
+
+    def reset(self, key):
+        del key
+        return jnp.zeros((), jnp.int32), jnp.zeros(1, jnp.float32)
+
+    def step(self, key, state, action):
+        del key, action
+        heat = (state == 1).astype(jnp.float32)
+        return Step(state + 1, jnp.zeros(1, jnp.float32), heat, heat[None], state == 2)
+
+    def film(self, episode):
+        pictures = (np.full((60, 480, 3), 80 * s, np.uint8) for s in episode.states)
+        return Pictures(pictures, 1, 0.2)
+
+
+def test_a_jax_task_with_pictures_of_its_own(tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(plane, "save", lambda *x: saved.append(x))
+    learner = learner_of(Fuse())
+    state, file = first_state(learner), tmp_path / "fuse.gif"
+    draw_episode(learner, state, "Fuse", file)
+    ((frames, *rest),) = saved
+    assert rest == [200, file]
+    pixels = np.stack(frames)
+    assert pixels[:, 50, 240, 0].tolist() == [0, 80, 160], "the steps taken"
+    framed = pixels[:, 50, 2] == ImageColor.getrgb(plane.COSTLY)
+    assert framed.all(axis=1).tolist() == [False, True, False]
+    replay = tmp_path / "replay"
+    with pytest.raises(UserError, match="--sumo is for tasks on SUMO, which Fuse"):
+        draw_episode(learner, state, "Fuse", file, replay)
+    assert not replay.exists()
+    assert len(saved) == 1
+
+
+@pytest.mark.parametrize(
+    "env",
+    [Walk(), NumpyWalk(), SimulatorPool(Make(), SPEC), ecop.make("Inventory")],
+    ids=lambda env: type(env).__name__,
+)
+def test_a_task_without_pictures_is_said(env, tmp_path):
+    unused: Any = None
+    with pytest.raises(UserError, match="Mine has no picture: a task needs a method"):
+        draw_episode(learner_of(env), unused, "Mine", tmp_path / "episode.gif")
+    assert not list(tmp_path.iterdir())
