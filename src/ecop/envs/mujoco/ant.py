@@ -2,7 +2,7 @@
 
 The model is Gymnasium's, the time step of Euler's method ours. Against a fine run of
 RK4, Euler at the model's own 10 ms throws the robot up; at 5 ms it keeps height and
-speed as well as RK4 at 10 ms does (docs/tasks.md).
+speed as well as RK4 at 10 ms does (docs/notebook/2026-11-robots.md).
 """
 
 from __future__ import annotations

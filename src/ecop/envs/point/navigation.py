@@ -6,7 +6,8 @@
 
 Reward, lidars and goal are those of Safety-Gymnasium's PointGoal. The paper gives
 neither counts nor sizes of hazards and pillars; those below, and the control interval
-of 0.2 s, are chosen such that ignoring either cost breaks its limit (docs/tasks.md).
+of 0.2 s, are chosen such that ignoring either cost breaks its limit; see
+docs/tasks/navigation.md.
 """
 
 from __future__ import annotations
