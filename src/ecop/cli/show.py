@@ -52,7 +52,6 @@ def show_command(argv: list[str]) -> int:
             if name in HIDDEN:
                 continue
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            origin = found.origin[name]
-            note = "" if origin.startswith("default of") else f"  ({origin})"
-            print(f"  --{name.replace('_', '-'):24} {shown!s:14}{note}".rstrip())
+            option = f"--{name.replace('_', '-')}"
+            print(f"  {option:26} {shown!s:14} {found.origin[name]}")
     return 0
