@@ -29,5 +29,6 @@ def test_commands_in_the_readme_exist():
     from ecop.cli import COMMANDS
 
     text = (ROOT / "README.md").read_text()
-    for command in re.findall(r"^ *ecop (\w+)", text, re.MULTILINE):
-        assert command in COMMANDS
+    printed = set(re.findall(r"^ *ecop (\w+)", text, re.MULTILINE))
+    assert "train" in printed
+    assert printed <= set(COMMANDS)
