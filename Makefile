@@ -16,14 +16,14 @@ demo: setup  ## train e-COP on PointCircle with 5 seeds; table, curves and anima
 	$(BIN)/ecop plot runs/demo
 	$(BIN)/ecop render runs/demo
 
-test: setup  ## what CI runs: formatting, lint, types, fast tests
+test: setup  ## what CI runs: formatting, lint, types, fast tests, a seventh of the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --slow-share=today
 
-slow: setup
-	$(BIN)/pytest -m slow
+slow: setup  ## all slow tests
+	$(BIN)/pytest -n 2 -m slow
 
 check: test
 

@@ -46,7 +46,7 @@ def test_help_imports_no_jax():
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
 def test_every_command_explains_itself(command, capsys):
     assert run(command, "--help") == 0
-    assert "ecop" in capsys.readouterr().out
+    assert f"ecop {command}" in capsys.readouterr().out
 
 
 def test_a_preset_changes_the_defaults(capsys):

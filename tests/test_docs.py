@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import ecop
-from ecop import cli, recipes
+from ecop import cli
 from ecop.algorithms import ALGORITHMS
 from ecop.bench import run as bench
 from ecop.training import Learner, TrainConfig
@@ -74,11 +74,7 @@ def printed(page):
 def cases():
     for words in dict.fromkeys(w for page in PAGES for w in printed(page)):
         marks = []
-        if words[1] not in cli.COMMANDS:
-            marks.append(pytest.mark.skip(reason=f"no command '{words[1]}' yet"))
-        elif "paper" in words and "ecop" not in recipes.PAPER:
-            marks.append(pytest.mark.skip(reason="e-COP has no preset 'paper' yet"))
-        elif not QUICK & set(words[1:3]) and "--help" not in words:
+        if not QUICK & set(words[1:3]) and "--help" not in words:
             marks.append(pytest.mark.slow)
         yield pytest.param(words, id=" ".join(words), marks=marks)
 

@@ -41,12 +41,13 @@ def test_costs_and_attributes(walk):
     assert env.cost_names == ("right", "left")
     np.testing.assert_array_equal(env.cost_limits, [1.0, 2.0])
     assert env.horizon == 5
-    env.reset(seed=3)
-    *_, info = env.step(np.array([1.0]))
-    np.testing.assert_array_equal(
-        info["costs"], [info["cost_right"], info["cost_left"]]
-    )
-    assert info["cost"] == info["costs"].sum()
+    for side, costs in ((1.0, [1.0, 0.0]), (-1.0, [0.0, 1.0])):
+        env.reset(seed=4)  # starts near the middle
+        first, _, last = (env.step(np.array([a]))[4] for a in (0.0, side, side))
+        np.testing.assert_array_equal(first["costs"], [0.0, 0.0])
+        np.testing.assert_array_equal(last["costs"], costs)
+        assert [last[f"cost_{name}"] for name in env.cost_names] == costs
+        assert last["cost"] == 1.0
 
 
 def test_the_learners_episodes(walk):
@@ -125,12 +126,14 @@ def test_seeds_of_the_batch():
         ecop.make_gymnasium_vec("PointCircle", 0)
 
 
-def test_six_tuples():
-    env = ecop.to_safety_gymnasium(ecop.make_gymnasium("PointCircle"))
-    env.reset(seed=0)
-    out = env.step(env.action_space.sample())
-    assert len(out) == 6
-    assert out[2] == out[5]["cost"]
+def test_six_tuples(walk):
+    env = ecop.to_safety_gymnasium(ecop.make_gymnasium("Walk"))
+    env.reset(seed=4)  # starts near the middle
+    outs = [env.step(np.array([a])) for a in (0.0, 1.0, 1.0)]
+    assert all(len(out) == 6 for out in outs)
+    assert [out[2] for out in outs] == [out[5]["cost"] for out in outs]
+    assert outs[0][2] == 0.0
+    assert outs[2][2] == 1.0
 
 
 def test_compiled_once_for_all_environments_and_quick():

@@ -13,10 +13,8 @@ import pytest
 
 import ecop
 from ecop import api, runs
-from ecop.algorithms.ecop import BETA_LADDER
 from ecop.envs import ENVS
 from ecop.errors import UserError
-from probes import Poison, Walk
 
 TINY = {
     "seeds": 2,
@@ -166,24 +164,19 @@ def test_one_flipped_byte_falls_back_to_the_previous_checkpoint(
     path = copy(finished, tmp_path / "damaged")
     flip(path / "checkpoints" / "00000040" / name, place)
     watch = Notes()
-    run = ecop.load(path, watch=watch)
-    harmless = name == "manifest.json" and not watch.notes
-    if not harmless:  # a byte of white space in the manifest changes nothing
-        assert run.iteration == 20
-        assert len(watch.notes) == 1
-        assert "00000040" in watch.notes[0]
-        assert "damaged" in watch.notes[0]
-    ecop.resume(path)
-    if not harmless:
-        return
-    assert final_bytes(path) == final_bytes(finished)
+    assert ecop.load(path, watch=watch).iteration == 20
+    assert len(watch.notes) == 1
+    assert "00000040" in watch.notes[0]
+    assert "damaged" in watch.notes[0]
 
 
-def test_resume_after_damage_gives_the_same_bytes(finished, tmp_path):
+@pytest.mark.parametrize("name", ["state.safetensors", "manifest.json"])
+def test_resume_after_damage_gives_the_same_bytes(finished, tmp_path, name):
     path = copy(finished, tmp_path / "damaged")
-    flip(path / "checkpoints" / "00000040" / "state.safetensors", 0.7)
+    flip(path / "checkpoints" / "00000040" / name, 0.7)
     ecop.resume(path)
     assert final_bytes(path) == final_bytes(finished)
+    assert metrics_without_time(path) == metrics_without_time(finished)
 
 
 def test_no_intact_checkpoint(finished, tmp_path):
@@ -255,7 +248,6 @@ def test_nan_stops_and_keeps_what_is_needed(tmp_path, monkeypatch):
     run = ecop.load(path)
     assert run.iteration < bad
     assert all(np.isfinite(m["reward"]) for m in run.metrics)
-    assert Poison is not Walk
 
 
 def test_python_api(finished):
@@ -281,19 +273,6 @@ def test_python_api(finished):
         ecop.train("PointCircle", iteration=3)
     with pytest.raises(UserError, match="PointCircle"):
         ecop.train("PointCirle")
-
-
-def test_beta_auto_is_resolved_and_logged(tmp_path, monkeypatch):
-    monkeypatch.setattr("ecop.beta.TRIAL", 10)
-    path = tmp_path / "auto"
-    algorithm = ecop.ECOP(beta="auto", backward_steps=2)
-    run = ecop.train("PointCircle", algorithm, out=path, iterations=1, **TINY)
-    document = json.loads((path / "config.json").read_text())
-    tried = document["beta_search"]
-    assert tried[0]["beta"] == BETA_LADDER[0]
-    assert run.config.algorithm.beta in [t["beta"] for t in tried]
-    assert document["algorithm"]["beta"] == run.config.algorithm.beta
-    assert run.metrics[0]["beta"] == pytest.approx(run.config.algorithm.beta)
 
 
 def test_a_signal_ends_a_script_too(monkeypatch):

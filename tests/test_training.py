@@ -9,12 +9,15 @@ import pytest
 
 from ecop.algorithms.ecop import ECOP
 from ecop.errors import UserError
+from ecop.evaluate import fresh_episodes
+from ecop.rollout import Actor, collector
 from ecop.training import (
     DISPATCH,
     Learner,
     TrainConfig,
     init_seeds,
     run_seeds,
+    stack,
 )
 from probes import Coin, NumpyWalk, Spend, Walk
 
@@ -96,15 +99,23 @@ def test_compiled_once(monkeypatch):
 
 
 def test_metrics_are_of_the_episodes_collected():
+    """And an evaluation is of others, even at the same state."""
     task = learner(Walk())
-    states = init_seeds(task)
-    _, parts = finish(task, states, [1])
-    from ecop.evaluate import fresh_episodes
-
-    assert parts[0].metrics[0]["costs"].shape == (1, 2)
-    batch = fresh_episodes(task, states, 50)
-    mean = float(np.asarray(batch.reward).sum(axis=2).mean())
-    assert np.isfinite(mean)
+    collect = collector(task.env, task.policy, SMALL.episodes)
+    for part in run_seeds(task, init_seeds(task), [1, 1]):
+        actors = stack([Actor(s.policy, s.normaliser) for s in part.before])
+        seen = collect(actors, stack([task.keys(s)[0] for s in part.before]))
+        other = fresh_episodes(task, part.before, SMALL.episodes)
+        starts = (np.asarray(x.observation)[:, :, 0, 0] for x in (seen, other))
+        assert np.not_equal(*starts).all()
+        for seed, metrics in enumerate(part.metrics):
+            for name, sums in (("reward", seen.reward), ("costs", seen.costs)):
+                mean = np.asarray(sums[seed]).sum(axis=1).mean(axis=0)
+                np.testing.assert_allclose(metrics[name][0], mean, rtol=1e-5)
+            failed = np.asarray(seen.failed[seed]).mean()
+            assert metrics["failed"][0] == pytest.approx(failed)
+        assert bool(seen.failed.any())
+        assert np.asarray(seen.costs).sum(axis=(0, 1, 2)).all()
 
 
 @pytest.mark.parametrize("form", ["time", "per_step", "stationary"])

@@ -26,6 +26,7 @@ def test_every_suite_makes_cells(name):
         assert config.train.first_seed == 3
         fields = dict(cell["algorithm"])
         assert config.algorithm == ALGORITHMS[fields.pop("name")](**fields)
+        assert group.options.items() <= cell["algorithm"].items()
         seen.add((group.section, identity(cell)))
     assert len(seen) == len(suite.groups), "two groups ask for the same cell"
 
