@@ -127,10 +127,18 @@ def test_a_task_of_ones_own_without_pictures(tmp_path, capsys):
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize(
-    ("task", "algorithm"),
-    [(task, []) for task in ENVS] + [("Inventory", [name]) for name in ALGORITHMS],
-)
+# One of each kind stands for the others in the fast suite.
+SOME = {"PointCircle", "Inventory", "AntReach", "Grid", "ppo_lag", "cpo"}
+
+
+def each_alone():
+    pairs = [(task,) for task in ENVS] + [("Inventory", name) for name in ALGORITHMS]
+    for task, *algorithm in pairs:
+        marks = [] if {task, *algorithm} <= SOME else [pytest.mark.slow]
+        yield pytest.param(task, algorithm, marks=marks)
+
+
+@pytest.mark.parametrize(("task", "algorithm"), list(each_alone()))
 def test_training_needs_no_option(task, algorithm, tmp_path, monkeypatch, tiny_budget):
     monkeypatch.chdir(tmp_path)
     assert run("train", task, *algorithm) == 0

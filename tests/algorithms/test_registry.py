@@ -1,6 +1,7 @@
 """What every algorithm keeps; a new entry of the registry is covered at once."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from ecop.learning.options import values
 from ecop.types import Box, Discrete
 from probes import FAST, compiled, random_problem, with_scales
 
-SMALL = {"ecop": {"backward_steps": 3}}
+SMALL = {"ecop": {"backward_steps": 3, "episodes_per_step": 3}}  # of 4
 
 
 def make(name, **options):
@@ -49,16 +50,19 @@ CASES = [
     ("stationary", Box(2), 2),
     ("stationary", Discrete(3), 1),
 ]
+FORMS = ("time", "per_step", "stationary")
+ALL = [*CASES, *itertools.product(FORMS, (Box(2), Discrete(3)), range(3))]
 # Compiling takes the time, so in the fast suite these stand for their kind: minibatch
-# descent, a gate, a trust region.
-STAND_INS = {"ppo_lag", "focops", "cpo", "trpo_lag"}
+# descent, a gate, a trust region. e-COP has a pass of its own for policies per step.
+FAST_CASES = {"ppo_lag": 2, "focops": 2, "cpo": 2, "trpo_lag": 2, "ecop": len(CASES)}
 
 
 def contract_cases():
     for name in ALGORITHMS:
-        for i, case in enumerate(CASES):
-            fast = i == 0 or (i == 1 and name in STAND_INS)
-            yield pytest.param(name, *case, marks=[] if fast else [slow])
+        cases = dict.fromkeys(ALL) if name == "ecop" else CASES
+        for i, case in enumerate(cases):
+            marks = [] if i < FAST_CASES.get(name, 1) else [slow]
+            yield pytest.param(name, *case, marks=marks)
 
 
 @pytest.mark.parametrize(("name", "form", "action", "count"), list(contract_cases()))
@@ -224,7 +228,7 @@ def each_field():
     for name, knobs in KNOBS.items():
         for field in knobs:
             # PPO stands for the shared loop, CPO for the trust region.
-            own = name in {"ppo", "cpo"} or field in ASCENT
+            own = name in {"ecop", "ppo", "cpo"} or field in ASCENT
             marks = [] if own and name not in {"pdo", "trpo_lag"} else [slow]
             yield pytest.param(name, field, marks=marks)
 
