@@ -73,9 +73,8 @@ def printed(page):
 
 def cases():
     for words in dict.fromkeys(w for page in PAGES for w in printed(page)):
-        marks = []
-        if not QUICK & set(words[1:3]) and "--help" not in words:
-            marks.append(pytest.mark.slow)
+        quick = QUICK & set(words[1:3]) or "--help" in words
+        marks = [] if quick else [pytest.mark.slow]
         yield pytest.param(words, id=" ".join(words), marks=marks)
 
 
@@ -123,10 +122,10 @@ def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypat
     if {"RUN", str(run)} & set(words) and words[1] != "train":
         shutil.copytree(trained("Grid" if "--sumo" in words else "PointCircle"), run)
     filled = [{"RUN": str(run), **PLACEHOLDERS}.get(word, word) for word in words[1:]]
-    if filled[0] == "report" and filled[1] == "bench":
-        call(["bench", "run", "exact"])
-    if filled[:2] == ["bench", "repeat"]:
-        call(["bench", "run", "exact"])
+    repeat = filled[:2] == ["bench", "repeat"]
+    if repeat or (filled[0] in ("report", "exact") and "bench" in filled):
+        call(["bench", "run", "frontier"])
+    if repeat:
         filled[2] = str(next(Path("bench/cells").glob("*.json")))
     call(filled)
 
