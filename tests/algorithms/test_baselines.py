@@ -190,8 +190,8 @@ def _predicted(policy, params, batch, new):
 @pytest.mark.parametrize(
     "algorithm",
     [
-        CPO(),
-        PCPO(),
+        CPO(target_kl=0.01),
+        PCPO(target_kl=0.01),
         pytest.param(PCPO(projection="l2"), marks=pytest.mark.slow),
         pytest.param(TRPOLagrangian(), marks=pytest.mark.slow),
     ],
@@ -237,7 +237,7 @@ def test_trust_regions_keep_their_promises(algorithm):
     assert gain > 0.0
 
 
-@pytest.mark.parametrize("algorithm", [CPO(), PCPO()])
+@pytest.mark.parametrize("algorithm", [CPO(target_kl=0.01), PCPO(target_kl=0.01)])
 def test_trust_regions_keep_several_limits(algorithm):
     problem = random_problem(count=2)
     batch = problem[3]

@@ -44,7 +44,7 @@ def test_train_evaluate_plot_from_the_command_line(tmp_path, capsys):
     assert run("plot", path) == 0
     assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert run("render", path) == 2
-    assert "FactoredRing is a table" in capsys.readouterr().err
+    assert "FactoredRing has no picture" in capsys.readouterr().err
 
 
 def test_list_shows_them(capsys):

@@ -1,4 +1,4 @@
-"""`ecop exact report` and `ecop exact frontier`: the command line of the truth."""
+"""`ecop exact frontier`: the price of a limit on tabular tasks."""
 
 from __future__ import annotations
 
