@@ -32,7 +32,7 @@ NEVER = dict.fromkeys(LIMITS, 1e6)  # limits that never bind leave GRPO, bit for
 METHODS: dict[str, dict[str, Any]] = {
     "GRPO": {"limits": NEVER},
     "GRPO, KL coefficient 0.04": {"limits": NEVER, "coefficient": 0.04},
-    "e-COP": {"beta": 2.0, "rate": 0.05},
+    "e-COP": {"beta": 3.0, "rate": 0.1},
 }
 
 

@@ -20,7 +20,7 @@ import tiny_text
 import torch
 
 ARMS = {
-    "e-COP": {"beta": 2.0, "rate": 0.05},
+    "e-COP": {"beta": 3.0, "rate": 0.1},
     "Lagrangian 0.003": {"beta": 0.0, "rate": 0.003},
     "Lagrangian 0.01": {"beta": 0.0, "rate": 0.01},
     "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
@@ -74,8 +74,8 @@ def main() -> None:
     done = {(run["arm"], run["seed"]) for run in runs}
     with tempfile.TemporaryDirectory() as folder:
         model = tiny_text.make(Path(folder) / "model")
-        for seed in range(options.seeds):
-            for arm, settings in ARMS.items():
+        for arm, settings in ARMS.items():
+            for seed in range(options.seeds):
                 if (arm, seed) in done:
                     continue
                 course, _, seconds = text_budgets.train(

@@ -45,6 +45,7 @@ def main(folder: Path, rank: int) -> None:
             total=N * T,
         )
         loss.backward()
+    assert logp.grad is not None
     # Prices of a batch that is spread over ranks: moments are all-reduced sums.
     cost = mine["cost_adv"].sum(1)
     moments = all_reduced(torch.stack([cost.sum(0), (cost**2).sum(0)])).numpy() / N

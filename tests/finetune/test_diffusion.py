@@ -1,6 +1,7 @@
 """Constrained DDPO: steps against diffusers, gradients against closed forms."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def ink(images):
     return images.flatten(1).mean(1)
 
 
-def trainer(**options):
+def trainer(**options) -> Any:
     denoiser = Linear()
     settings = {
         "denoiser": denoiser,

@@ -1,5 +1,7 @@
 """e-COP's loss in JAX against loops, and against the library's own objective."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,12 +27,12 @@ from ecop.types import Batch
 DAMPING = Damping(np.array(MULTIPLIER), BETA, np.inf)
 
 
-def arrays(**changes):
+def arrays(**changes) -> dict[str, Any]:
     return {k: jnp.asarray(v) for k, v in (batch() | changes).items()}
 
 
 def gradient_of(b):
-    rest = {k: v for k, v in b.items() if k != "logp"}
+    rest: dict[str, Any] = {k: v for k, v in b.items() if k != "logp"}
 
     def loss(logp):
         return ecop_loss(logp, **rest, prices=DAMPING, clip=CLIP)[0]
@@ -90,7 +92,7 @@ def test_parts_add_up():
     psi = rise + b["violation"]
 
     def part(logp, h):
-        rest = {k: v for k, v in h.items() if k != "logp"}
+        rest: dict[str, Any] = {k: v for k, v in h.items() if k != "logp"}
         return ecop_loss(logp, **rest, prices=DAMPING, psi=psi, total=total)[0]
 
     parts = [jax.grad(part)(h["logp"], h) for h in halves]

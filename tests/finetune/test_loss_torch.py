@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ torch = pytest.importorskip("torch", reason="needs ecop[finetune]: torch is miss
 DAMPING = Damping(np.array(MULTIPLIER), BETA, np.inf)
 
 
-def tensors(dtype=np.float32):
+def tensors(dtype: Any = np.float32) -> dict[str, Any]:
     return {k: torch.tensor(v) for k, v in batch(dtype=dtype).items()}
 
 
@@ -63,7 +64,7 @@ def test_the_same_numbers_in_jax(seed):
     loss.backward()
 
     def jax_loss(logp):
-        rest = {k: jnp.asarray(v) for k, v in b.items() if k != "logp"}
+        rest: dict[str, Any] = {k: jnp.asarray(v) for k, v in b.items() if k != "logp"}
         return loss_jax.ecop_loss(logp, **rest, prices=DAMPING, clip=CLIP)
 
     (other, other_psi), gradient = jax.value_and_grad(jax_loss, has_aux=True)(

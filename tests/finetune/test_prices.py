@@ -33,13 +33,13 @@ def test_updates_against_a_slow_version():
     rng = np.random.default_rng(0)
     limits, beta, rate, caution = [0.5, 12.0], 2.0, 0.1, 0.7
     prices = Prices(limits, beta=beta, rate=rate, caution=caution)
-    multiplier, running = [0.0, 0.0], [None, None]
-    for _ in range(20):
+    multiplier, running = [0.0, 0.0], [0.0, 0.0]
+    for batch in range(20):
         means, stds = rng.uniform(0, [1, 24]), rng.uniform(0, [0.1, 5])
         violation = prices.update(means, stds, 64)
         for i, limit in enumerate(limits):
-            old = running[i]
-            running[i] = stds[i] if old is None else 0.9 * old + 0.1 * stds[i]
+            older = 0.9 * running[i] + 0.1 * stds[i]
+            running[i] = older if batch else stds[i]
             unit = max(running[i], 0.1 * limit)
             excess = means[i] + caution * stds[i] / math.sqrt(64) - limit
             assert violation[i] == pytest.approx(excess / unit)

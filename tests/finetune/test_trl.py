@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def model_path(tmp_path_factory):
 
 
 def config(out, *, steps=2, **changes):
-    from trl import GRPOConfig
+    from trl.trainer.grpo_config import GRPOConfig
 
     from ecop.finetune.trl import KEEP_REFERENCE
 
@@ -47,7 +48,7 @@ def config(out, *, steps=2, **changes):
     return GRPOConfig(**(settings | changes))
 
 
-def make(model, out, *, trainer_options=None, **changes):
+def make(model, out, *, trainer_options=None, **changes) -> Any:
     from ecop.finetune.trl import EcopTrainer, completion_length
 
     options = {
@@ -69,7 +70,7 @@ def logged(trainer, key):
 
 
 def test_the_advantage_is_mixed_with_prices(model_path, tmp_path, monkeypatch):
-    from trl import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     paid = {"kl_limit": -1.0, "cost_limits": [0.0, 0.0]}  # nobody can keep these
     trainer = make(model_path, tmp_path, trainer_options=paid)
@@ -129,15 +130,16 @@ def test_prices_of_a_policy_that_is_the_reference_have_no_kl(model_path, tmp_pat
 
 
 def test_slack_limits_leave_grpo_as_it_is(model_path, tmp_path):
-    from trl import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     slack = {"cost_limits": [1e6, 1e6], "kl_limit": 1e6}
     ours = make(model_path, tmp_path, trainer_options=slack)
     start = weights(ours)
     ours.train()
+    reward: Any = tiny_gpt.count_a
     theirs = GRPOTrainer(
         model_path,
-        reward_funcs=tiny_gpt.count_a,
+        reward_funcs=reward,
         args=config(tmp_path),
         train_dataset=tiny_gpt.prompts(),
     )
@@ -330,7 +332,7 @@ def test_the_seams_are_where_they_were():
     """Fails with a sentence when TRL moves what EcopTrainer builds on."""
     import inspect
 
-    from trl import GRPOTrainer
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
     for needed in (

@@ -11,7 +11,7 @@ from ecop.finetune.trl import KEEP_REFERENCE, EcopTrainer, completion_length
 
 
 def main(model: str, folder: Path) -> None:
-    from trl import GRPOConfig
+    from trl.trainer.grpo_config import GRPOConfig
 
     seen = {"bad_words": [], "completion_length": []}
 

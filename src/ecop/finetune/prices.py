@@ -35,6 +35,8 @@ import numpy as np
 
 from ecop.types import UserError
 
+Numbers = Sequence[float] | np.ndarray
+
 MEMORY = 0.9  # of the running scale, per batch
 FLOOR = 0.1  # of the limit: the least scale of a cost
 
@@ -104,9 +106,7 @@ class Prices:
         """The numbers a loss needs."""
         return Damping(self.multiplier.copy(), self.beta, self.bound)
 
-    def update(
-        self, means: Sequence[float], stds: Sequence[float], count: int
-    ) -> np.ndarray:
+    def update(self, means: Numbers, stds: Numbers, count: int) -> np.ndarray:
         """Take in a batch; return the violations [C] in units of `scale`.
 
         means: mean costs [C] of the whole batch, over all ranks.
@@ -131,7 +131,7 @@ class Prices:
         """max(0, lambda + beta psi) [C]; psi is the last violation unless given."""
         return self.damping.price(self.violation if psi is None else np.asarray(psi))
 
-    def rows(self, means: Sequence[float]) -> dict[str, dict[str, float]]:
+    def rows(self, means: Numbers) -> dict[str, dict[str, float]]:
         """What to log per constraint: cost, limit, multiplier, price, violated."""
         columns = zip(
             self.names, means, self.limits, self.multiplier, self.prices(), strict=True
@@ -176,7 +176,7 @@ class Prices:
         for key, array in arrays.items():
             setattr(self, key, array)
 
-    def _checked(self, what: str, values: Sequence[float]) -> np.ndarray:
+    def _checked(self, what: str, values: Numbers) -> np.ndarray:
         array = np.asarray(values, np.float64)
         if array.shape != self.limits.shape:
             raise UserError(

@@ -35,7 +35,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from ecop.finetune.prices import Prices
 from ecop.types import UserError
@@ -149,7 +150,7 @@ class EcopTrainer(GRPOTrainer):
             costs = torch.cat([costs, divergence.double()[:, None]], dim=1)
         training = self.model.training
         group = self.num_generations if training else self.num_generations_eval
-        cost_adv = centred(costs, group)
+        cost_adv = centred(costs, group or 1)
         means = costs.mean(dim=0).tolist()
         if training:
             stds = (cost_adv**2).mean(dim=0).sqrt().tolist()
@@ -270,5 +271,5 @@ def _name(cost: str | PreTrainedModel | Callable[..., Any]) -> str:
     if isinstance(cost, str):
         return cost.rstrip("/").split("/")[-1]
     if isinstance(cost, PreTrainedModel):
-        return cost.config.name_or_path.rstrip("/").split("/")[-1]
+        return str(cost.config.name_or_path).rstrip("/").split("/")[-1]
     return getattr(cost, "__name__", type(cost).__name__)
