@@ -21,9 +21,9 @@ import torch
 
 ARMS = {
     "e-COP": {"beta": 3.0, "rate": 0.1},
-    "Lagrangian 0.003": {"beta": 0.0, "rate": 0.003},
     "Lagrangian 0.01": {"beta": 0.0, "rate": 0.01},
     "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
+    "Lagrangian 0.1": {"beta": 0.0, "rate": 0.1},
 }
 NAMES = list(text_budgets.LIMITS)
 

@@ -249,6 +249,21 @@ def test_lora(model_path, tmp_path):
     assert abs(kl[-1]) > 1e-5
 
 
+def test_a_cost_model(model_path, tmp_path):
+    """A classifier beside a cost function, by its path, as TRL's reward models."""
+    folder = tmp_path / "toxicity"
+    tiny_gpt.save(folder, "GPT2ForSequenceClassification")
+    options = {"cost_funcs": [str(folder), tiny_gpt.bad_words], "kl_limit": None}
+    trainer = make(model_path, tmp_path / "out", trainer_options=options, beta=0.0)
+    trainer.train()
+    assert trainer.prices.names == ("toxicity", "bad_words")
+    costs = trainer._costs
+    assert costs.shape == (16, 2)
+    assert costs[:, 0].std() > 0
+    last = logged(trainer, "ecop/toxicity/cost")[-1]
+    assert last == pytest.approx(costs[:, 0].mean().item(), rel=1e-5)
+
+
 def test_completions_nobody_scored_stay_out(model_path, tmp_path):
     """TRL gives them the advantage 0; a finite cost beside them must not hide it."""
 

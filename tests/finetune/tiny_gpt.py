@@ -6,11 +6,12 @@ WORDS = ["a", "b", "c", "d", "e", "f", "g", "bad"]
 EOS, PAD = "<eos>", "<pad>"
 
 
-def save(folder: Path, seed: int = 0) -> str:
+def save(folder: Path, kind: str = "GPT2LMHeadModel") -> str:
     """Write model and tokenizer; return the path for `from_pretrained`."""
     import torch
+    import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import GPT2Config, PreTrainedTokenizerFast
 
     vocabulary = {word: i for i, word in enumerate([EOS, PAD, *WORDS])}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
@@ -18,7 +19,7 @@ def save(folder: Path, seed: int = 0) -> str:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token=EOS, pad_token=PAD, padding_side="left"
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=len(vocabulary),
         n_positions=32,
@@ -28,8 +29,9 @@ def save(folder: Path, seed: int = 0) -> str:
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=1,
+        num_labels=1,
     )
-    GPT2LMHeadModel(config).save_pretrained(folder)
+    getattr(transformers, kind)(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
