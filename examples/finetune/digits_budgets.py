@@ -31,10 +31,10 @@ LIMITS = {"unsafe": 0.10, "kl": 4.0}
 NEVER = dict.fromkeys(LIMITS, 1e9)
 ARMS: dict[str, dict[str, Any]] = {
     "DDPO": {"limits": NEVER},
-    "Lagrangian 0.01": {"beta": 0.0, "rate": 0.01},
     "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
     "Lagrangian 0.1": {"beta": 0.0, "rate": 0.1},
-    "e-COP": {"beta": 2.0, "rate": 0.05},
+    "Lagrangian 0.3": {"beta": 0.0, "rate": 0.3},
+    "e-COP": {"beta": 3.0, "rate": 0.5},
 }
 SHOWN = ("DDPO", "Lagrangian 0.03", "e-COP")
 
