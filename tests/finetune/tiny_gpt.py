@@ -29,8 +29,8 @@ def save(folder: Path, kind: str = "GPT2LMHeadModel") -> str:
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=1,
-        num_labels=1,
     )
+    config.num_labels = 1  # of a cost model
     getattr(transformers, kind)(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

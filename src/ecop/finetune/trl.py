@@ -29,7 +29,7 @@ import copy
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -116,11 +116,16 @@ class EcopTrainer(GRPOTrainer):
             reward_processing_classes=processing,
             **options,
         )
-        if kl_limit is not None and _drops(self.model):
+        if kl_limit is not None and _drops(self._module):
             raise UserError(
                 "Dropout makes the measured KL wrong: set disable_dropout=True in "
                 "GRPOConfig, or give no kl_limit."
             )
+
+    @property
+    def _module(self) -> torch.nn.Module:
+        """The model; transformers types it as one that may be missing."""
+        return cast(torch.nn.Module, self.model)
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         """Scores [N of all ranks, R + C]; keeps the costs and refuses NaN in them."""
@@ -146,9 +151,9 @@ class EcopTrainer(GRPOTrainer):
         output = super()._generate_and_score_completions(inputs)
         costs = self._costs.double()
         if self.kl_limit is not None:
-            divergence = self.accelerator.gather(self._divergence(output))
+            divergence: Any = self.accelerator.gather(self._divergence(output))
             costs = torch.cat([costs, divergence.double()[:, None]], dim=1)
-        training = self.model.training
+        training = self._module.training
         group = self.num_generations if training else self.num_generations_eval
         cost_adv = centred(costs, group or 1)
         means = costs.mean(dim=0).tolist()
