@@ -26,7 +26,9 @@ ALLOWED = {
     "bench": {"types", "bench", "envs", "algorithms", "training", "evaluate", "api"}
     | {"runs", "presets", "display", "clip", "exact", "commands"},
     "commands": {"types", "envs"},
+    "finetune": {"types", "learning", "finetune"},
 }
+TORCH = {"torch", "trl", "transformers", "diffusers", "peft", "datasets"}
 # Nobody but the command line sees the benchmark.
 ABOVE_BENCH = {"bench", "cli"}
 
@@ -60,6 +62,16 @@ def test_types_and_registries_import_no_jax():
                 names = [a.name for a in node.names]
                 module = getattr(node, "module", None) or ""
                 assert "jax" not in [module, *names], file
+
+
+def test_only_finetune_imports_torch():
+    for file in ROOT.rglob("*.py"):
+        if "finetune" in file.relative_to(ROOT).parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in getattr(node, "names", []) if hasattr(a, "name")]
+            words = [str(getattr(node, "module", None)), *names]
+            assert not {w.split(".")[0] for w in words} & TORCH, file
 
 
 def test_every_algorithm_file_is_registered():

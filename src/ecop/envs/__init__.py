@@ -23,6 +23,7 @@ ENVS: dict[str, str] = {
     "Box": "ecop.exact.task:box",
     "MarsRover": "ecop.exact.task:mars_rover",
     "PeakHours": "ecop.exact.task:peak_hours",
+    "Language": "ecop.exact.task:language",
 }
 
 

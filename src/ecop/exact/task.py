@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
+from ecop.exact import language as words
 from ecop.exact import problems
 from ecop.exact.cmdp import TabularCMDP
 from ecop.types import Spec, Step, UserError
@@ -148,3 +149,4 @@ inventory = _task(problems.inventory)
 box = _task(problems.box)
 mars_rover = _task(problems.mars_rover)
 peak_hours = _task(problems.peak_hours)
+language = _task(words.language)
