@@ -1,4 +1,4 @@
-.PHONY: setup demo test slow check format
+.PHONY: setup demo test test-finetune slow check format
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -24,6 +24,18 @@ test: setup  ## what CI runs: formatting, lint, types, fast tests, a seventh of 
 
 slow: setup  ## all slow tests
 	$(BIN)/pytest -n 2 -m slow
+
+# Torch, TRL and diffusers in an environment of their own: the core must not need them.
+FINETUNE := .venv-finetune/bin
+
+.venv-finetune/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-finetune
+	$(FINETUNE)/pip install --quiet --disable-pip-version-check --editable '.[dev,trl,diffusers]' scikit-learn --constraint constraints.txt
+	@touch $@
+
+test-finetune: .venv-finetune/ready  ## types and tests of ecop.finetune: about 2 CPU minutes
+	$(FINETUNE)/pyright -p .ci/pyright-finetune.json
+	OMP_NUM_THREADS=1 $(FINETUNE)/pytest tests/finetune tests/exact/test_language.py
 
 check: test
 

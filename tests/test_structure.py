@@ -13,7 +13,7 @@ ROOT = Path(ecop.__file__).parent
 MODULES = sorted(str(file.relative_to(ROOT)) for file in ROOT.rglob("*.py"))
 
 NOUNS = {"types", "errors"}
-TRUTH = {f"exact.{name}" for name in ("cmdp", "problems", "values", "lp")}
+TRUTH = {f"exact.{x}" for x in ("cmdp", "problems", "values", "lp", "language")}
 LEARNER = NOUNS | {"learning", "rollout", "training", "simulators.cores"}
 RUN = LEARNER | {"algorithms", "envs", "simulators", "evaluate", "beta", "recipes"}
 RUN |= {"config", "runs", "api"}
@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "exact": NOUNS | {"envs.tabular"},
     "exact.learned": LEARNER | {"envs.tabular"},
     "bench": RUN | {"drawing.film", "exact"},
+    "finetune": NOUNS | {"learning"},
     "report": NOUNS | {"bench", "evaluate", "runs", "__init__"},
     "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop"},
 }
@@ -82,6 +83,17 @@ def test_imports_point_one_way(file):
     for name in imports(ROOT / file):
         near = home is not None and name.split(".")[0] == home
         assert near or ALLOWED[part] & set(prefixes(name)), (file, name)
+
+
+def test_only_finetune_imports_torch():
+    torch = {"torch", "trl", "transformers", "diffusers", "peft", "datasets"}
+    for file in MODULES:
+        if file.startswith("finetune/"):
+            continue
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            names = [a.name for a in getattr(node, "names", []) if hasattr(a, "name")]
+            words = [str(getattr(node, "module", None)), *names]
+            assert not {w.split(".")[0] for w in words} & torch, file
 
 
 def test_files_that_must_start_quickly_import_no_jax():

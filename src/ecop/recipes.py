@@ -39,6 +39,7 @@ TASKS: dict[str, Options] = {
     "MarsRover": _TABLE,
     "PeakHours": _TABLE,
     "RandomTable": _TABLE,
+    "Language": _TABLE,
 }
 
 # The paper's table of hyperparameters. It leaves out e-COP, PPO and PPO-Lagrangian,

@@ -23,6 +23,7 @@ ENVS: dict[str, str] = {
     "MarsRover": "ecop.envs.tabular:mars_rover",
     "PeakHours": "ecop.envs.tabular:peak_hours",
     "RandomTable": "ecop.envs.tabular:random_table",
+    "Language": "ecop.envs.tabular:language",
 }
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
+from ecop.exact import language as words
 from ecop.exact import problems
 from ecop.exact.cmdp import TabularCMDP
 from ecop.types import Spec, Step
@@ -142,6 +143,7 @@ inventory = _task(problems.inventory)
 box = _task(problems.box)
 mars_rover = _task(problems.mars_rover)
 peak_hours = _task(problems.peak_hours)
+language = _task(words.language)
 
 
 @dataclass(frozen=True)

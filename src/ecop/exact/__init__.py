@@ -1,7 +1,7 @@
 """Ground truth: tabular CMDPs, their exact optimum, and the paper's Algorithm 1.
 
-Everything here is NumPy and SciPy in float64, except `task`, which runs a tabular CMDP
-as a JAX environment and is imported on its own.
+Everything here is NumPy and SciPy in float64, except `learned`, which evaluates trained
+policies and is imported on its own.
 """
 
 from ecop.exact.cmdp import TabularCMDP, tabular_cmdp

@@ -1,0 +1,211 @@
+"""Budgets for a diffusion model: DDPO, a Lagrangian and e-COP on 8x8 digits.
+
+python examples/finetune/digits_budgets.py [--steps 150] [--out digits_budgets]
+python examples/finetune/digits_budgets.py --seeds 3     # table over seeds as well
+
+A small denoiser learns scikit-learn's digits and is then rewarded for ink. DDPO paints
+every pixel. The budgets: at most 10 % of the images look like an 8 (a classifier says
+so), and 4 nats per chain to the model before. Writes curves and pictures of samples.
+"""
+
+import argparse
+import copy
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from ecop.finetune.diffusion import EcopDDPO, ddim_schedule
+
+STEPS, SHAPE, UNSAFE = 20, (128, 1, 8, 8), 8
+ABAR = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 100), 0)
+LIMITS = {"unsafe": 0.10, "kl": 4.0}
+NEVER = dict.fromkeys(LIMITS, 1e9)
+ARMS: dict[str, dict[str, Any]] = {
+    "DDPO": {"limits": NEVER},
+    "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
+    "Lagrangian 0.1": {"beta": 0.0, "rate": 0.1},
+    "Lagrangian 0.3": {"beta": 0.0, "rate": 0.3},
+    "e-COP": {"beta": 3.0, "rate": 0.5},
+}
+SHOWN = ("DDPO", "Lagrangian 0.03", "e-COP")
+
+
+class Denoiser(nn.Module):
+    """Two hidden layers over pixels and time; predicts the noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Embedding(len(ABAR), 64)
+        self.layers = nn.Sequential(
+            nn.Linear(128, 256), nn.SiLU(), nn.Linear(256, 256), nn.SiLU()
+        )
+        self.out = nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        """Return the noise [N, 1, 8, 8] in x at times t [N]."""
+        hidden = self.layers(torch.cat([x.flatten(1), self.time(t)], dim=1))
+        return self.out(hidden).view_as(x)
+
+
+def pretrain(digits: torch.Tensor, steps: int = 3000) -> Denoiser:
+    """Train a denoiser on digits [N, 1, 8, 8] in -1 .. 1."""
+    torch.manual_seed(0)
+    denoiser = Denoiser()
+    optimiser = torch.optim.Adam(denoiser.parameters(), lr=1e-3)
+    for _ in range(steps):
+        clean = digits[torch.randint(len(digits), (128,))]
+        t = torch.randint(len(ABAR), (128,))
+        noise = torch.randn_like(clean)
+        abar = ABAR[t].view(-1, 1, 1, 1)
+        noisy = abar.sqrt() * clean + (1 - abar).sqrt() * noise
+        loss = ((denoiser(noisy, t) - noise) ** 2).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return denoiser
+
+
+def ink(images: torch.Tensor) -> torch.Tensor:
+    """Reward [N]: mean of the pixels, cut to what can be printed."""
+    return images.clamp(-1, 1).flatten(1).mean(1)
+
+
+def looks_like(classifier: LogisticRegression, digit: int) -> Any:
+    """Return a cost: 1 for each image that the classifier takes for the digit."""
+
+    def cost(images: torch.Tensor) -> torch.Tensor:
+        found = classifier.predict(images.clamp(-1, 1).flatten(1).numpy())
+        return torch.tensor((found == digit).astype(np.float32))
+
+    return cost
+
+
+def train(
+    start: Denoiser,
+    cost: Any,
+    *,
+    steps: int,
+    seed: int,
+    limits: dict[str, float] = LIMITS,
+    **options: float,
+) -> tuple[dict[str, list[float]], torch.Tensor, float]:
+    """Fine-tune; return figures of every step, images and seconds per step."""
+    denoiser = copy.deepcopy(start)
+    trainer = EcopDDPO(
+        denoiser=denoiser,
+        reference=copy.deepcopy(start),
+        schedule=ddim_schedule(ABAR, STEPS, least_std=0.1),
+        reward=ink,
+        costs={"unsafe": cost},
+        limits=limits,
+        optimiser=torch.optim.Adam(denoiser.parameters(), lr=5e-5),
+        **options,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    begun, rows = time.perf_counter(), []
+    for _ in range(steps):
+        rows.append(trainer.step(SHAPE, generator))
+    seconds = (time.perf_counter() - begun) / steps
+    course = {
+        "reward": [row["reward"] for row in rows],
+        "unsafe": [row["constraints"]["unsafe"]["cost"] for row in rows],
+        "kl": [row["kl"] for row in rows],
+    }
+    return course, rows[-1]["images"], seconds
+
+
+def draw(courses: dict, images: dict, file: Path) -> None:
+    """Curves above, samples below."""
+    figure = plt.figure(figsize=(11, 5.6), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(1.2, 1))
+    axes = above.subplots(1, 3)
+    colours = ("#999999", "#d08000", "#0060c0")
+    titles = {
+        "reward": "reward: ink",
+        "unsafe": "share of images that look like an 8",
+        "kl": "KL to the model before, nats",
+    }
+    for (key, title), axis in zip(titles.items(), axes, strict=True):
+        for name, colour in zip(SHOWN, colours, strict=True):
+            axis.plot(courses[name][key], color=colour, label=name, lw=1.1)
+        if key in LIMITS:
+            axis.axhline(LIMITS[key], color="black", ls="--", lw=0.8)
+        axis.set(title=title, xlabel="step")
+    axes[2].set_yscale("symlog", linthresh=10)
+    axes[2].set_ylim(0, None)
+    axes[0].legend(frameon=False, fontsize=8)
+    names = ["before", *SHOWN]
+    for name, axis in zip(names, below.subplots(1, len(names)), strict=True):
+        tiles = images[name][:25, 0].clamp(-1, 1).view(5, 5, 8, 8)
+        tiles = nn.functional.pad(tiles, (0, 1, 0, 1), value=-1.0)
+        axis.imshow(tiles.permute(0, 2, 1, 3).reshape(45, 45), cmap="gray")
+        axis.set(title=name)
+        axis.axis("off")
+    figure.savefig(file, dpi=120)
+
+
+def table(runs: dict[str, list[dict[str, list[float]]]]) -> None:
+    """Print means over seeds: last quarter, overshoot in %, swing."""
+    print("| method | reward | unsafe / KL, last quarter | overshoot, % | swing |")
+    print("|---|---|---|---|---|")
+    limits = np.array(list(LIMITS.values()))
+    for arm, courses in runs.items():
+        costs = np.array([[c["unsafe"], c["kl"]] for c in courses])  # [S, C, steps]
+        steps = costs.shape[-1]
+        kernel = np.ones(10) / 10
+        smooth = np.apply_along_axis(np.convolve, -1, costs, kernel, "valid")
+        over = 100 * np.maximum(0, smooth.max(-1) / limits - 1).mean(0)
+        late = costs[..., -steps // 4 :].mean((0, 2))
+        swing = costs[..., steps // 2 :].std(-1).mean(0)
+        reward = [np.mean(c["reward"][-steps // 4 :]) for c in courses]
+        print(
+            f"| {arm} | {np.mean(reward):.3f} ± {np.std(reward):.3f} | {late[0]:.3f} / "
+            f"{late[1]:.2f} | {over[0]:.0f} / {over[1]:.0f} | {swing[0]:.3f} / "
+            f"{swing[1]:.2f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("digits_budgets"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    data = load_digits()
+    pixels = data.data / 8.0 - 1.0
+    classifier = LogisticRegression(max_iter=2000).fit(pixels, data.target)
+    start = pretrain(torch.tensor(pixels).float().view(-1, 1, 8, 8))
+    cost = looks_like(classifier, UNSAFE)
+    runs: dict[str, list] = {}
+    images = {}
+    arms = ARMS if options.seeds > 1 else {name: ARMS[name] for name in SHOWN}
+    _, images["before"], _ = train(start, cost, steps=1, seed=0, **ARMS["DDPO"])
+    for arm, settings in arms.items():
+        for seed in range(options.seeds):
+            course, samples, seconds = train(
+                start, cost, steps=options.steps, seed=seed, **settings
+            )
+            runs.setdefault(arm, []).append(course)
+            images.setdefault(arm, samples)
+        print(f"{arm}: {seconds:.3f} s per step", flush=True)
+    table(runs)
+    (options.out / "runs.json").write_text(json.dumps(runs))
+    first = {arm: courses[0] for arm, courses in runs.items()}
+    draw(first, images, options.out / "digits_budgets.png")
+    print(options.out / "digits_budgets.png")
+
+
+if __name__ == "__main__":
+    matplotlib.use("Agg")
+    torch.set_num_threads(1)
+    main()
