@@ -16,7 +16,7 @@ demo: setup  ## train e-COP on PointCircle with 5 seeds; table, curves and anima
 	$(BIN)/ecop plot runs/demo
 	$(BIN)/ecop render runs/demo
 
-test: setup  ## what CI runs: formatting, lint, types, fast tests, a seventh of the slow ones
+test: setup  ## what CI runs: formatting, lint, types, fast tests, a third of the slow ones
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright

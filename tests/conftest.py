@@ -32,7 +32,7 @@ if PROGRAMS not in os.environ:
     jax.config.update("jax_compilation_cache_dir", os.environ[PROGRAMS])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
-SHARES = 7  # of the slow tests, one for each day of the week
+SHARES = 3  # of the slow tests; a day has one of them
 
 
 def pytest_addoption(parser):

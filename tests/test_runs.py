@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,8 +145,6 @@ class Notes(api.Quiet):
 
 
 def copy(source, target):
-    import shutil
-
     shutil.copytree(source, target)
     return target
 
@@ -177,6 +176,16 @@ def test_resume_after_damage_gives_the_same_bytes(finished, tmp_path, name):
     ecop.resume(path)
     assert final_bytes(path) == final_bytes(finished)
     assert metrics_without_time(path) == metrics_without_time(finished)
+
+
+def test_a_checkpoint_of_another_iteration_is_damaged(finished, tmp_path):
+    path = copy(finished, tmp_path / "swapped")
+    old, new = runs.checkpoints(path)
+    shutil.rmtree(new)
+    shutil.copytree(old, new)
+    watch = Notes()
+    assert ecop.load(path, watch=watch).iteration == 20
+    assert "another iteration" in watch.notes[0]
 
 
 def test_no_intact_checkpoint(finished, tmp_path):

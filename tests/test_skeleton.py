@@ -22,11 +22,11 @@ def test_the_skeleton_trains_once_it_is_registered(monkeypatch, tmp_path):
     run = ecop.train(
         "FactoredRing",
         module.Skeleton(learning_rate=0.03),
+        limits=[1.5],
         out=tmp_path / "a",
         **options,
     )
     late = run.metrics[-20:]
-    # Untrained it has reward 1.9 at cost 3.1; the optimum is 2.0 at the limit of 3.
-    assert sum(line["costs"][0] for line in late) / 20 < 3.05
+    assert sum(line["costs"][0] for line in late) / 20 < 2.0  # untrained it is 3.0
     again = ecop.load(tmp_path / "a")
     assert again.config.algorithm == module.Skeleton(learning_rate=0.03)

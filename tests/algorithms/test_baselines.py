@@ -192,7 +192,7 @@ def _predicted(policy, params, batch, new):
     [
         CPO(target_kl=0.01),
         PCPO(target_kl=0.01),
-        pytest.param(PCPO(projection="l2"), marks=pytest.mark.slow),
+        pytest.param(PCPO(projection="l2", target_kl=0.01), marks=pytest.mark.slow),
         pytest.param(TRPOLagrangian(), marks=pytest.mark.slow),
     ],
 )

@@ -144,7 +144,7 @@ def test_seeds_can_be_mapped(name):
 # A value for each field that must change the result, and what it needs to matter.
 LOOP = {
     "epochs": 3,
-    "episodes_per_step": 2,  # of 4
+    "episodes_per_step": 3,  # of 4
     "target_kl": 1e-5,
     "learning_rate": 0.02,
 }
@@ -187,7 +187,7 @@ KNOBS = {
     "focops": {
         **LOOP,
         **ASCENT,
-        "temperature": 0.5,
+        "temperature": 2.0,
         "gate": 0.001,
         "multiplier_max": 0.05,
     },
@@ -198,7 +198,7 @@ KNOBS = {
         "penalty": 1.0,
         "growth": 2.0,
         "progress": 2.0,
-        "penalty_max": 12.0,
+        "penalty_max": 3.0,
         **ASCENT,
     },
     "pdo": {**LOOP, **ASCENT},
@@ -211,6 +211,7 @@ BASE = {  # by field: the other options under which it matters
     ("p3o", "weight_max"): {"growth": 2.0, "weight": 0.5},
     ("appo", "progress"): {"growth": 2.0},
     ("appo", "penalty_max"): {"growth": 2.0},
+    ("pdo", "target_kl"): {"epochs": 3},
 }
 # The curve of the barrier shows inside the limit only.
 INSIDE = {("ipo", "sharpness")}
@@ -242,6 +243,7 @@ def test_every_field_is_alive(name, field):
         options["target_kl"] = 2.0  # far outside the quadratic model
     base = make(name, **options)
     other = make(name, **{**options, field: KNOBS[name][field]})
+    assert base != other, "the knob is the default"
     problem = random_problem()
     sign = -1.0 if (name, field) in INSIDE else 1.0
     batches = [

@@ -136,7 +136,7 @@ def test_the_price_balances_reward_and_cost_in_the_loss():
     ("name", "iterations", "gap", "violation"),
     [
         ("FactoredRing", 300, 0.03, 0.03),
-        pytest.param("Inventory", 300, 0.05, 0.03, marks=pytest.mark.slow),
+        pytest.param("Inventory", 1000, 0.05, 0.03, marks=pytest.mark.slow),
     ],
 )
 def test_ecop_comes_near_the_optimum_with_what_a_user_gets(
