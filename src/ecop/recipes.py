@@ -14,16 +14,16 @@ from ecop.errors import UserError
 Preset = Literal["default", "paper"]
 Options = dict[str, Any]
 
-_WALKER = {"hidden": (64, 64), "initial_log_std": -1.0, "episodes": 20}
+_WALKER = {"initial_log_std": -1.0}
 # A return to go of a table is short and exact: the critic is a baseline, no bootstrap.
-_TABLE = {"episodes": 20, "gae_decay": 1.0, "normalise_observations": False}
+_TABLE = {"gae_decay": 1.0, "normalise_observations": False}
 
 # Fields of TrainConfig. A task that is not here has its defaults.
 TASKS: dict[str, Options] = {
     "AntCircle": {**_WALKER, "iterations": 500},
     "AntReach": {**_WALKER, "iterations": 600},
     # A humanoid falls in most of the first episodes: it takes many for a batch.
-    "Humanoid": {**_WALKER, "episodes": 60, "critic_episodes": 3, "iterations": 600},
+    "Humanoid": {**_WALKER, "episodes": 60, "iterations": 600},
     # Linear policies; of Bottleneck's reward only the next seconds tell on an action.
     "Grid": {"hidden": (), "episodes": 20, "iterations": 300},
     "Bottleneck": {
@@ -63,12 +63,12 @@ _ALGORITHM_2 = {
     "beta_max": 50.0,
     "caution": 0.0,
     "penalty": "paper",
-    "max_kl": 1e9,
     "clip": 0.2,
     "backward_steps": 0,
-    "passes": 1,
-    "episodes_per_step": 0,
+    "epochs": 1,
+    "minibatch": 0,
     "learning_rate": 3e-4,
+    "kl_goal": 0.0,
     "discount": 1.0,
 }
 PAPER: dict[str, Options] = {

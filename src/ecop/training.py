@@ -25,12 +25,13 @@ from ecop.learning import averages, normaliser
 from ecop.learning.advantages import gae, returns_to_go
 from ecop.learning.critics import Critics
 from ecop.learning.networks import Form, Network, Policy, with_time
-from ecop.learning.surrogates import living_mean, moments, or_one
+from ecop.learning.surrogates import moments, or_one, step_mean
 from ecop.rollout import Actor, collect_host, collect_jax
 from ecop.simulators.cores import cores
 from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
 
 Metrics = dict[str, Array]
+BATCH, FEWEST, MOST = 2000, 2, 20  # steps and episodes of an iteration
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
 
@@ -42,7 +43,8 @@ class TrainConfig:
         seeds: independent runs, each with its own policy
         first_seed: seeds are first_seed, first_seed + 1, ...
         iterations: policy updates (the paper's K)
-        episodes: whole episodes per iteration and seed (the paper's N)
+        episodes: whole episodes per iteration and seed (the paper's N); 0: as many as
+            make about 2,000 steps, but at least 2 and at most 20
         limits: one limit per cost; "inf" switches a constraint off; default: the task's
         horizon: steps per episode; default: the task's
         policy: how policy and critics depend on time
@@ -50,40 +52,42 @@ class TrainConfig:
         std: "shared" by all states, or "predicted" by the policy network
         initial_log_std: log standard deviation of a fresh Gaussian policy
         normalise_observations: centre and scale observations by running statistics
-        discount: of rewards and costs in the advantages; 1 is the episodic objective
+        discount: of rewards and costs in the advantages, to reduce their variance; the
+            objective stays the episodic sum; 0: 1 up to 200 steps, then towards 0.99
         gae_decay: lambda of the advantages; 1 is Monte Carlo
         critic_learning_rate: Adam's, for the critics
-        critic_steps: gradient steps of the critics per iteration
-        critic_episodes: episodes in each of those steps
+        critic_epochs: passes of the critics over the batch per iteration
+        critic_minibatch: steps in each of their gradient steps
     """
 
     seeds: int = 5
     first_seed: int = 0
     iterations: int = 1000
-    episodes: int = 10
+    episodes: int = 0
     limits: tuple[float, ...] | None = None
     horizon: int | None = None
     policy: Form = "time"
-    hidden: tuple[int, ...] = (32, 32)
+    hidden: tuple[int, ...] = (64, 64)
     std: Literal["shared", "predicted"] = "shared"
     initial_log_std: float = -0.5
     normalise_observations: bool = True
-    discount: float = 1.0
+    discount: float = 0.0
     gae_decay: float = 0.95
     critic_learning_rate: float = 1e-3
-    critic_steps: int = 80
-    critic_episodes: int = 1
+    critic_epochs: int = 10
+    critic_minibatch: int = 256
+    critic_target: Literal["returns", "gae"] = "gae"
 
     def __post_init__(self) -> None:
-        require(self, "critic_learning_rate", "first_seed")
-        counts = ("seeds", "iterations", "episodes", "critic_steps", "critic_episodes")
+        require(self, "critic_learning_rate", "first_seed episodes")
+        counts = ("seeds", "iterations", "critic_epochs", "critic_minibatch")
         for name in (*counts, "horizon"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}.")
         if min(self.hidden, default=1) < 1:
             raise UserError(f"hidden layers need at least 1 unit, not {self.hidden}.")
-        if not (0 <= self.gae_decay <= 1 and 0 < self.discount <= 1):
+        if not (0 <= self.gae_decay <= 1 and 0 <= self.discount <= 1):
             raise UserError("gae_decay and discount must lie in [0, 1].")
 
 
@@ -117,8 +121,19 @@ class Learner:
         )
         count = 1 + len(self.spec.enforced)
         return Critics(
-            network, count, c.critic_learning_rate, c.critic_steps, c.critic_episodes
+            network, count, c.critic_learning_rate, c.critic_epochs, c.critic_minibatch
         )
+
+    @property
+    def episodes(self) -> int:
+        """Whole episodes per iteration."""
+        few = -(-BATCH // self.spec.horizon)
+        return self.config.episodes or min(max(few, FEWEST), MOST)
+
+    @property
+    def discount(self) -> float:
+        """Of rewards and costs in the advantages."""
+        return self.config.discount or 1.0 - max(0.0, 0.01 - 2.0 / self.spec.horizon)
 
     def init(self, seed: Array) -> TrainState:
         """State of a fresh run of one seed [] uint32."""
@@ -140,7 +155,7 @@ class Learner:
 
     def iteration(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration on a JAX environment: collect, then learn."""
-        collect = collect_jax(self.env, self.policy, self.config.episodes)
+        collect = collect_jax(self.env, self.policy, self.episodes)
         actor = Actor(state.policy, state.normaliser)
         return self.learn(state, collect(actor, self.keys(state)[0]))
 
@@ -184,8 +199,8 @@ class Learner:
         """How far the policy moved, and how random it is: means over living steps."""
         old, new = (self.policy.over(p, batch.observation) for p in (before, after))
         return {
-            "kl": living_mean(old.kl(new), batch.alive),
-            "entropy": living_mean(new.entropy(), batch.alive),
+            "kl": step_mean(old.kl(new), batch.alive),
+            "entropy": step_mean(new.entropy(), batch.alive),
         }
 
     def batch(
@@ -197,11 +212,12 @@ class Learner:
         enforced = list(self.spec.enforced)
         costs = episodes.costs[..., enforced]
         signal = jnp.concatenate([episodes.reward[..., None], costs], axis=-1)
+        values = self.critics.values(state.critics, x)
         advantages = gae(
             signal,
-            self.critics.values(state.critics, x),
+            values,
             episodes.alive,
-            discount=self.config.discount,
+            discount=self.discount,
             decay=self.config.gae_decay,
         )
         _, std = moments(advantages[..., :1], episodes.alive)
@@ -224,7 +240,10 @@ class Learner:
             reward_scale=or_one(std[0]),
             cost_scale=or_one(cost_scale.value),
         )
-        return batch, returns_to_go(signal, self.config.discount), cost_scale
+        target = returns_to_go(signal, self.discount)
+        if self.config.critic_target == "gae":
+            target = advantages + values
+        return batch, target, cost_scale
 
     @cached_property
     def advance(self) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -328,7 +347,7 @@ def _threaded_rounds(
 def _host_rounds(
     learner: Learner, states: list[TrainState], counts: list[int]
 ) -> Iterator[Round]:
-    collect = collect_host(learner.env, learner.policy, learner.config.episodes)
+    collect = collect_host(learner.env, learner.policy, learner.episodes)
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
     with ThreadPoolExecutor(cores()) as pool:

@@ -27,18 +27,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ecop.algorithms.ecop import damped_penalty
-from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import UserError, require
 from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.multipliers import Ascent, Multiplier
-from ecop.learning.networks import Distribution, Policy
+from ecop.learning.networks import Policy
 from ecop.learning.options import flat
+from ecop.learning.penalties import penalised
 from ecop.learning.surrogates import (
     centred,
     clipped_share,
     dimensionless,
-    predicted_violation,
 )
 from ecop.types import Batch, Spec
 
@@ -73,7 +71,7 @@ class APPO:
     penalty_max: float = 100.0
     clip: float = 0.1
     ascent: Ascent = Ascent()
-    descent: Descent = Descent(epochs=20, episodes_per_step=2, learning_rate=1e-4)
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
         require(self, "penalty penalty_max clip", "progress")
@@ -101,13 +99,19 @@ class APPO:
         grown = jnp.minimum(self.penalty_max, self.growth * state.penalty)
         penalty = jnp.where(persists, grown, state.penalty)
 
-        def objective(distribution: Distribution, part: Batch) -> Array:
-            psi = predicted_violation(distribution, part, self.clip)
-            augmented = damped_penalty(psi, multiplier.value, penalty, "augmented")
-            return clipped_loss(distribution, part, self.clip) + augmented
+        def price(psi: Array) -> Array:
+            return jnp.maximum(0.0, multiplier.value + penalty * psi)
 
+        objective, refresh = penalised(batch, price, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self.descent
+            key,
+            policy,
+            params,
+            state.optimiser,
+            batch,
+            objective,
+            self.descent,
+            refresh,
         )
         info = {
             "multipliers": multiplier.value,

@@ -52,7 +52,7 @@ class CPPOPID:
 
     clip: float = 0.2
     gains: PidGains = PidGains()
-    descent: Descent = Descent(epochs=20, episodes_per_step=2, learning_rate=1e-4)
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
         require(self, "clip")

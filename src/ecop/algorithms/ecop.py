@@ -35,18 +35,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ecop.errors import UserError, require
-from ecop.learning.backward import Backward, backward_descent
+from ecop.learning.backward import backward_descent, init_backward
+from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
+from ecop.learning.penalties import penalised
 from ecop.learning.surrogates import (
-    centred_steps,
+    centred,
     clipped_cost,
     clipped_gain,
     clipped_share,
     dimensionless,
     ratio,
 )
-from ecop.learning.trust_region import step_back
 from ecop.types import Batch, Spec
 
 BETA_LADDER = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # what beta="auto" tries, in order
@@ -67,28 +68,31 @@ class ECOP:
 
     Attributes:
         beta: damping factor; "auto" finds one by a line search before training
+        multiplier_rate: step size of the multiplier, per dimensionless violation
         caution: standard errors of the measured cost that are added to the violation
         beta_growth: factor p of the adaptive beta; 1 keeps beta fixed
         beta_max: where the adaptive beta stops
         penalty: "augmented" (the completed square alone) or "paper" (lambda twice)
         units: "dimensionless", or "paper" for the literal sums over the horizon
-        max_kl: an iteration that moves the policy farther is shortened to this KL
         clip: the ratio is clipped to 1 +- this
-        backward: how the backward passes take their gradient steps
+        backward_steps: gradient steps of one backward pass, each over h >= t of whole
+            episodes; 0 means H, the literal pass; 1 has no order of time: minibatches
+        descent: how the loss is descended; a backward pass is an epoch
     """
 
     beta: float | Literal["auto"] = 5.0
+    multiplier_rate: float = 5.0
     caution: float = 0.5
     beta_growth: float = 1.0
     beta_max: float = 100.0
     penalty: Literal["augmented", "paper"] = "augmented"
     units: Literal["dimensionless", "paper"] = "dimensionless"
-    max_kl: float = 0.05
-    clip: float = 0.1
-    backward: Backward = Backward()
+    clip: float = 0.2
+    backward_steps: int = 1
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
-        require(self, "beta_max max_kl clip", "caution")
+        require(self, "beta_max clip multiplier_rate", "caution backward_steps")
         if self.beta != "auto" and not self.beta > 0:
             raise UserError(f"beta must be positive or 'auto', not {self.beta}.")
         if not self.beta_growth >= 1:
@@ -100,7 +104,7 @@ class ECOP:
         return State(
             multiplier=jnp.zeros(len(spec.enforced), jnp.float32),
             beta=jnp.asarray(beta, jnp.float32),
-            optimiser=self.backward.init(policy, params),
+            optimiser=init_backward(policy, params, self.backward_steps, self.descent),
         )
 
     def update(
@@ -113,31 +117,46 @@ class ECOP:
             state.beta, state.multiplier, violation, self.beta_growth, self.beta_max
         )
         # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1}))
-        multiplier = jnp.maximum(0.0, state.multiplier + beta * violation)
+        multiplier = jnp.maximum(0.0, state.multiplier + self.multiplier_rate * violation)
 
-        # (8) the final loss of step t
-        def total(loss: Array, cost_loss: Array) -> Array:
-            psi = cost_loss + violation
-            return loss + damped_penalty(psi, multiplier, beta, self.penalty)
+        if self.backward_steps == 1:
+            objective, refresh = penalised(
+                batch, lambda psi: price(psi, multiplier, beta, self.penalty), self.clip
+            )
+            done = minibatch_descent(
+                key,
+                policy,
+                params,
+                state.optimiser,
+                batch,
+                objective,
+                self.descent,
+                refresh,
+            )
+        else:
+            # (8) the final loss of step t
+            def total(loss: Array, cost_loss: Array) -> Array:
+                psi = cost_loss + violation
+                return loss + damped_penalty(psi, multiplier, beta, self.penalty)
 
-        done = backward_descent(
-            key,
-            policy,
-            params,
-            state.optimiser,
-            batch,
-            partial(self.terms, horizon=policy.spec.horizon),
-            total,
-            self.backward,
-        )
-        new = step_back(policy, params, done.params, batch, self.max_kl)
+            done = backward_descent(
+                key,
+                policy,
+                params,
+                state.optimiser,
+                batch,
+                partial(self.terms, length=jnp.sum(batch.alive) / len(batch.alive)),
+                total,
+                self.backward_steps,
+                self.descent,
+            )
         info = {
             "multipliers": multiplier,
             "beta": beta,
-            "clipped": clipped_share(policy, new, batch, self.clip),
+            "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
         }
-        return new, State(multiplier, beta, done.optimiser), info
+        return done.params, State(multiplier, beta, done.optimiser), info
 
     def in_units(self, batch: Batch) -> Batch:
         """The batch in the units of the loss, its violation with caution."""
@@ -145,22 +164,32 @@ class ECOP:
         batch = batch._replace(violation=cautious)
         if self.units == "paper":
             return batch
-        # Costs are not centred: `terms` counts them from the old policy's (8).
-        adv = centred_steps(batch.adv, batch.alive)
-        return dimensionless(batch._replace(adv=adv))
+        return dimensionless(centred(batch))
 
     def terms(
-        self, distribution: Distribution, part: Batch, late: Array, horizon: int
+        self, distribution: Distribution, part: Batch, late: Array, length: Array
     ) -> tuple[Array, Array]:
         """L_t [] and L_C,t [C] over the steps [K] of `part` that are `late` enough."""
         plain = self.units == "paper"
-        count = part.alive.shape[0] * (1 if plain else horizon)
+        count = part.alive.shape[0] * (1.0 if plain else length)
         weight = part.alive * late[None] / count
         change = ratio(distribution.log_prob(part.action), part.log_prob)
         loss = -jnp.sum(weight * clipped_gain(change, part.adv, self.clip))
         cost = clipped_cost(change, part.cost_adv, self.clip)
         cost = cost if plain else cost - part.cost_adv
         return loss, jnp.sum(weight[..., None] * cost, axis=(0, 1))
+
+
+def price(
+    psi: Float[Array, " C"],
+    multiplier: Float[Array, " C"],
+    beta: Float[Array, ""],
+    form: Literal["augmented", "paper"],
+) -> Float[Array, " C"]:
+    """The slope of `damped_penalty` in psi."""
+    square = jnp.maximum(0.0, multiplier + beta * psi)
+    linear = jnp.where(psi > 0.0, multiplier, 0.0)
+    return square + linear if form == "paper" else square
 
 
 def damped_penalty(

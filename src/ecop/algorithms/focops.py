@@ -9,8 +9,7 @@
 
 Deviations: everything is dimensionless (learning/surrogates.py), so the rate of nu does
 not depend on the unit of the cost; several constraints are supported with one nu each,
-sum_i nu_i A_Ci in place of nu A_C (the paper states one); finite-horizon advantages and
-minibatches of whole episodes. As in the authors' experiments an iteration ends early
+sum_i nu_i A_Ci in place of nu A_C (the paper states one); finite-horizon advantages. As in the authors' experiments an iteration ends early
 once the mean KL exceeds a target (`target_kl`).
 """
 
@@ -30,7 +29,6 @@ from ecop.learning.options import flat
 from ecop.learning.surrogates import (
     centred,
     dimensionless,
-    living_mean,
     ratio,
     step_mean,
 )
@@ -61,7 +59,7 @@ class FOCOPS:
     gate: float = 0.02
     multiplier_max: float = 10.0
     ascent: Ascent = Ascent()
-    descent: Descent = Descent(epochs=5, episodes_per_step=2)
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
         require(self, "temperature gate multiplier_max")
@@ -81,7 +79,7 @@ class FOCOPS:
         )
         batch = batch._replace(adv=batch.adv - batch.cost_adv @ multiplier.value)
 
-        def objective(new: Distribution, part: Batch) -> Array:
+        def objective(new: Distribution, part: Batch, _: Any) -> Array:
             old = policy.over(params, part.observation)
             return gated_loss(new, old, part, self.temperature, self.gate)
 
@@ -92,7 +90,7 @@ class FOCOPS:
         closed = (new.kl(old) > self.gate).astype(jnp.float32)
         info = {
             "multipliers": multiplier.value,
-            "gated": living_mean(closed, batch.alive),
+            "gated": step_mean(closed, batch.alive),
             **done.info,
         }
         return done.params, State(multiplier, done.optimiser), info

@@ -25,16 +25,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import require
 from ecop.learning.minibatch import Descent, minibatch_descent
-from ecop.learning.networks import Distribution, Policy
+from ecop.learning.networks import Policy
 from ecop.learning.options import flat
+from ecop.learning.penalties import penalised
 from ecop.learning.surrogates import (
     centred,
     clipped_share,
     dimensionless,
-    predicted_violation,
 )
 from ecop.types import Batch, Spec
 
@@ -60,7 +59,7 @@ class IPO:
     sharpness: float = 100.0
     slope_max: float = 5.0
     clip: float = 0.1
-    descent: Descent = Descent(epochs=5)
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
         require(self, "sharpness slope_max clip")
@@ -76,29 +75,31 @@ class IPO:
         """One iteration: descent on the clipped surrogate plus the barrier."""
         batch = dimensionless(centred(batch))
 
-        def objective(distribution: Distribution, part: Batch) -> Array:
-            psi = predicted_violation(distribution, part, self.clip)
-            wall = jnp.sum(barrier(psi, self.sharpness, self.slope_max))
-            return clipped_loss(distribution, part, self.clip) + wall
+        def price(psi: Array) -> Array:
+            return barrier_slope(psi, self.sharpness, self.slope_max)
 
+        objective, refresh = penalised(batch, price, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self.descent
+            key,
+            policy,
+            params,
+            state.optimiser,
+            batch,
+            objective,
+            self.descent,
+            refresh,
         )
-        # The slope of the barrier is the multiplier that it stands for.
-        edge = 1.0 / (self.sharpness * self.slope_max)
-        slope = 1.0 / (self.sharpness * jnp.maximum(-batch.violation, edge))
         info = {
-            "multipliers": slope,
+            "multipliers": price(batch.violation),
             "clipped": clipped_share(policy, done.params, batch, self.clip),
             **done.info,
         }
         return done.params, State(done.optimiser), info
 
 
-def barrier(
+def barrier_slope(
     psi: Float[Array, " C"], sharpness: float, slope_max: float
 ) -> Float[Array, " C"]:
-    """-log(-psi) / t where its slope is below `slope_max`, else its tangent there."""
+    """1 / (-t psi), the slope of -log(-psi) / t, up to `slope_max`."""
     edge = 1.0 / (sharpness * slope_max)
-    slack = jnp.maximum(-psi, edge)
-    return -jnp.log(slack) / sharpness + slope_max * jnp.maximum(0.0, psi + edge)
+    return 1.0 / (sharpness * jnp.maximum(-psi, edge))

@@ -22,16 +22,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import UserError, require
 from ecop.learning.minibatch import Descent, minibatch_descent
-from ecop.learning.networks import Distribution, Policy
+from ecop.learning.networks import Policy
 from ecop.learning.options import flat
+from ecop.learning.penalties import penalised
 from ecop.learning.surrogates import (
     centred,
     clipped_share,
     dimensionless,
-    predicted_violation,
 )
 from ecop.types import Batch, Spec
 
@@ -81,13 +80,19 @@ class P3O:
         grown = jnp.minimum(self.weight_max, self.growth * state.weight)
         weight = jnp.where(batch.violation > 0.0, grown, state.weight)
 
-        def objective(distribution: Distribution, part: Batch) -> Array:
-            psi = predicted_violation(distribution, part, self.clip)
-            penalty = jnp.sum(weight * jnp.maximum(0.0, psi))
-            return clipped_loss(distribution, part, self.clip) + penalty
+        def price(psi: Array) -> Array:
+            return jnp.where(psi > 0.0, weight, 0.0)  # of sum_i kappa max(0, psi_i)
 
+        objective, refresh = penalised(batch, price, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self.descent
+            key,
+            policy,
+            params,
+            state.optimiser,
+            batch,
+            objective,
+            self.descent,
+            refresh,
         )
         info = {
             "multipliers": weight,

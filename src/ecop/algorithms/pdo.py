@@ -47,7 +47,7 @@ class PDO:
     """
 
     ascent: Ascent = Ascent(multiplier_rate=2.0)
-    descent: Descent = Descent(epochs=1, episodes_per_step=10, learning_rate=1e-3)
+    descent: Descent = Descent(epochs=1, minibatch=0, learning_rate=1e-3)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
@@ -69,6 +69,6 @@ class PDO:
         return done.params, State(multiplier, done.optimiser), info
 
 
-def policy_gradient_loss(distribution: Distribution, part: Batch) -> Array:
+def policy_gradient_loss(distribution: Distribution, part: Batch, _: Any) -> Array:
     """-E[log pi A], whose gradient is the policy gradient."""
     return -step_mean(distribution.log_prob(part.action) * part.adv, part.alive)

@@ -8,8 +8,8 @@
 | loss     | -L^CLIP | -E[min(ratio A, clip(ratio) A)]         |
 
 Deviations: advantages are of the finite horizon (no bootstrap after step H) and
-standardised over the batch; minibatches are whole episodes; the critics are fitted by
-the training loop, so the loss has no value term; no entropy bonus.
+standardised over the batch; the critics are fitted by the training loop, so the loss
+has no value term; the rate follows the KL of an iteration; no entropy bonus.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from jaxtyping import Array
 
 from ecop.errors import require
 from ecop.learning.minibatch import Descent, minibatch_descent
-from ecop.learning.networks import Distribution, Policy
+from ecop.learning.networks import Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import (
     centred,
-    clipped_gain,
+    clipped_loss,
     clipped_share,
     dimensionless,
-    ratio,
-    step_mean,
 )
 from ecop.types import Batch, Spec
 
@@ -73,7 +71,7 @@ class PPO:
             params,
             state.optimiser,
             batch,
-            lambda distribution, part: clipped_loss(distribution, part, self.clip),
+            lambda new, part, _: clipped_loss(new, part, self.clip),
             self.descent,
         )
         info = {
@@ -82,9 +80,3 @@ class PPO:
             **done.info,
         }
         return done.params, State(done.optimiser), info
-
-
-def clipped_loss(distribution: Distribution, part: Batch, clip: float) -> Array:
-    """(7) -E[min(ratio A, clip(ratio) A)]."""
-    change = ratio(distribution.log_prob(part.action), part.log_prob)
-    return -step_mean(clipped_gain(change, part.adv, clip), part.alive)

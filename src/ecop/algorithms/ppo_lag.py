@@ -11,7 +11,7 @@
 Deviations: everything is dimensionless (learning/surrogates.py), so the multiplier
 weighs standardised advantages and its rate does not depend on the unit of the cost or
 on the horizon; projection at zero instead of a softplus; several constraints have one
-multiplier each; finite-horizon advantages and minibatches of whole episodes.
+multiplier each; finite-horizon advantages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Array
 
-from ecop.algorithms.ppo import clipped_loss
 from ecop.errors import require
 from ecop.learning.minibatch import Descent, Objective, minibatch_descent
 from ecop.learning.multipliers import Ascent, Multiplier
@@ -29,6 +28,7 @@ from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import (
     centred,
+    clipped_loss,
     clipped_share,
     dimensionless,
     mixed_advantage,
@@ -56,7 +56,7 @@ class PPOLagrangian:
 
     clip: float = 0.1
     ascent: Ascent = Ascent()
-    descent: Descent = Descent(learning_rate=1e-4)
+    descent: Descent = Descent()
 
     def __post_init__(self) -> None:
         require(self, "clip")
@@ -87,7 +87,7 @@ class PPOLagrangian:
 def lagrangian_loss(multiplier: Array, clip: float) -> Objective:
     """PPO's clipped loss of the advantage (A - lambda A_C) / (1 + lambda)."""
 
-    def loss(distribution: Distribution, part: Batch) -> Array:
+    def loss(distribution: Distribution, part: Batch, _: Any) -> Array:
         mixed = part._replace(adv=mixed_advantage(part, multiplier))
         return clipped_loss(distribution, mixed, clip)
 

@@ -9,8 +9,7 @@ blocks, whose cost surrogate is then a number: O(H) for the whole pass.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +18,11 @@ import optax
 from jax import lax
 from jaxtyping import Array
 
-from ecop.errors import UserError, require
-from ecop.learning.critics import episode_draws
-from ecop.learning.descent import descend
-from ecop.learning.minibatch import Descended, select_episodes, stepwise
+from ecop.errors import UserError
+from ecop.learning.descent import CLIPPED_ADAM, move
+from ecop.learning.minibatch import Descended, Descent, select_episodes, stepwise
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.options import flat
+from ecop.learning.surrogates import mean_kl
 from ecop.types import Batch
 
 SEGMENTS = 4  # a shared pass is compiled for this many lengths of suffix
@@ -35,50 +33,25 @@ Terms = Callable[[Distribution, Batch, Array], tuple[Array, Array]]
 Total = Callable[[Array, Array], Array]  # (L_t [], L_C,t [C]) -> the loss []
 
 
-@flat
-@dataclass(frozen=True)
-class Backward:
-    """How the passes take their gradient steps.
+def pass_steps(backward_steps: int, horizon: int) -> int:
+    """Gradient steps of one pass; 0 asks for H, the literal pass."""
+    return min(backward_steps or horizon, horizon)
 
-    Attributes:
-        backward_steps: gradient steps of one backward pass; 0 means H, the literal pass
-        episodes_per_step: episodes in each gradient step; 0 means all of the batch
-        passes: backward passes per iteration
-        optimiser: "adam" or "sgd"
-        learning_rate: of the policy
-    """
 
-    backward_steps: int = 1
-    episodes_per_step: int = 1
-    passes: int = 100
-    optimiser: Literal["adam", "sgd"] = "adam"
-    learning_rate: float = 1e-4
-
-    def __post_init__(self) -> None:
-        require(self, "passes learning_rate", "backward_steps episodes_per_step")
-
-    @property
-    def rule(self) -> optax.GradientTransformation:
-        """The optimiser with its rate."""
-        make = {"adam": optax.adam, "sgd": optax.sgd}[self.optimiser]
-        return make(self.learning_rate)
-
-    def steps(self, horizon: int) -> int:
-        """Gradient steps of one pass."""
-        return min(self.backward_steps or horizon, horizon)
-
-    def init(self, policy: Policy, params: Any) -> Any:
-        """The optimiser's first state."""
-        if policy.form != "per_step":
-            return self.rule.init(params)
-        horizon = policy.spec.horizon
-        steps = self.steps(horizon)
-        if horizon % steps:
-            raise UserError(
-                f"With policy 'per_step' the horizon ({horizon}) must be a multiple of "
-                f"backward_steps ({steps})."
-            )
-        return jax.vmap(self.rule.init)(in_blocks(params, steps))
+def init_backward(
+    policy: Policy, params: Any, backward_steps: int, options: Descent
+) -> Any:
+    """The optimiser's first state."""
+    if policy.form != "per_step":
+        return options.init(params)
+    horizon = policy.spec.horizon
+    steps = pass_steps(backward_steps, horizon)
+    if horizon % steps:
+        raise UserError(
+            f"With policy 'per_step' the horizon ({horizon}) must be a multiple of "
+            f"backward_steps ({steps})."
+        )
+    return jax.vmap(options.init)(in_blocks(params, steps))
 
 
 def backward_descent(
@@ -89,18 +62,28 @@ def backward_descent(
     batch: Batch,
     terms: Terms,
     total: Total,
-    options: Backward,
+    backward_steps: int,
+    options: Descent,
 ) -> Descended:
-    """Run the passes of one iteration."""
+    """Run the passes of one iteration: as many as `options` has epochs."""
     run = per_step_pass if policy.form == "per_step" else shared_pass
+    steps = pass_steps(backward_steps, policy.spec.horizon)
+    size = options.minibatch // policy.spec.horizon or 1
+    size = size if options.minibatch else len(batch.alive)
 
     def one_pass(carry: Any, key: Array) -> tuple[Any, Any]:
-        return run(key, policy, carry, batch, terms, total, options)
+        return run(key, policy, carry, batch, terms, total, steps, size)
 
-    keys = jax.random.split(key, options.passes)
+    before = params
+    keys = jax.random.split(key, options.epochs)
     (params, optimiser), (losses, norms) = lax.scan(one_pass, (params, optimiser), keys)
-    info = {"loss": jnp.mean(losses), "gradient_norm": jnp.mean(norms)}
-    return Descended(params, optimiser, info)
+    info = {
+        "loss": jnp.mean(losses),
+        "gradient_norm": jnp.mean(norms),
+        "learning_rate": jnp.mean(optimiser.rate),
+    }
+    kl = mean_kl(policy, before, params, batch)
+    return Descended(params, options.follow(optimiser, kl), info)
 
 
 def shared_pass(
@@ -110,13 +93,13 @@ def shared_pass(
     batch: Batch,
     terms: Terms,
     total: Total,
-    options: Backward,
+    steps: int,
+    size: int,
 ) -> tuple[Any, tuple[Array, Array]]:
     """Go t = H..1 with one set of parameters: step t descends the suffix h >= t."""
     episodes, horizon = batch.alive.shape
-    steps = options.steps(horizon)
     starts = np.round(np.arange(steps) * horizon / steps).astype(np.int32)
-    draws = draw_episodes(key, episodes, steps, options.episodes_per_step)
+    draws = draw_episodes(key, episodes, steps, size)
     traces = []
     # The steps of a group share one compiled length of suffix, that of the first.
     for group in np.array_split(np.arange(steps), min(SEGMENTS, steps))[::-1]:
@@ -136,7 +119,7 @@ def shared_pass(
                 return total(*terms(policy.over(params, part.observation), part, late))
 
             loss, gradient = jax.value_and_grad(objective)(params)
-            carry = descend(options.rule, gradient, params, optimiser)
+            carry = move(CLIPPED_ADAM, gradient, params, optimiser)
             return carry, (loss, optax.tree.norm(gradient))
 
         rows = None if draws is None else draws[group]
@@ -154,12 +137,12 @@ def per_step_pass(
     batch: Batch,
     terms: Terms,
     total: Total,
-    options: Backward,
+    steps: int,
+    size: int,
 ) -> tuple[Any, tuple[Array, Array]]:
     """Go t = H..1 with parameters of their own: step t changes block t alone."""
     params, optimiser = carry
     episodes, horizon = batch.alive.shape
-    steps = options.steps(horizon)
     shape = (episodes, steps, horizon // steps)
     blocks = {
         name: jnp.moveaxis(leaf.reshape(*shape, *leaf.shape[2:]), 1, 0)
@@ -177,12 +160,12 @@ def per_step_pass(
             return total(loss, later + cost)
 
         loss, gradient = jax.value_and_grad(objective)(params)
-        params, optimiser = descend(options.rule, gradient, params, optimiser)
+        params, optimiser = move(CLIPPED_ADAM, gradient, params, optimiser)
         _, cost = terms(policy.over(params, whole.observation), whole, late)
         trace = (loss, optax.tree.norm(gradient))
         return later + cost, ((params, optimiser), trace)
 
-    draws = draw_episodes(key, episodes, steps, options.episodes_per_step)
+    draws = draw_episodes(key, episodes, steps, size)
     x = (in_blocks(params, steps), optimiser, blocks, draws)
     later = jnp.zeros_like(batch.violation)
     _, ((params, optimiser), trace) = lax.scan(step, later, x, reverse=True)
@@ -191,8 +174,13 @@ def per_step_pass(
 
 
 def draw_episodes(key: Array, episodes: int, steps: int, size: int) -> Array | None:
-    """Episodes [T, E] of each gradient step; None for all of them."""
-    return episode_draws(key, episodes, steps, size) if 0 < size < episodes else None
+    """Episodes [T, E] of each gradient step, from fresh permutations; None for all."""
+    if size >= episodes:
+        return None
+    rounds = -(-steps * size // episodes)
+    keys = jax.random.split(key, rounds)
+    order = jax.vmap(lambda k: jax.random.permutation(k, episodes))(keys)
+    return order.reshape(-1)[: steps * size].reshape(steps, size)
 
 
 def in_blocks(params: Any, steps: int) -> Any:

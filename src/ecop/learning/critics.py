@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ecop.learning import averages
 from ecop.learning.averages import Average
-from ecop.learning.descent import descend
+from ecop.learning.descent import ADAM, move, start, sweep
 from ecop.learning.networks import Network
+from ecop.learning.surrogates import step_mean
 
 
 class CriticState(NamedTuple):
@@ -41,15 +41,15 @@ class Critics:
         network: one critic
         count: 1 + number of enforced constraints
         learning_rate: Adam's
-        steps: gradient steps per fit
-        episodes_per_step: episodes in each gradient step
+        epochs: passes over the batch per fit
+        minibatch: steps in each gradient step; `per_step` takes whole episodes
     """
 
     network: Network
     count: int
     learning_rate: float
-    steps: int
-    episodes_per_step: int
+    epochs: int
+    minibatch: int
 
     def init(self, key: Array) -> CriticState:
         """Fresh critics that predict zero until they are fitted."""
@@ -57,7 +57,7 @@ class Critics:
         params = tuple(self.network.init(k) for k in keys)
         return CriticState(
             params=params,
-            optimiser=optax.adam(self.learning_rate).init(params),
+            optimiser=start(ADAM, params, self.learning_rate),
             mean=averages.start((self.network.horizon, self.count)),
             std=averages.start((self.count,)),
         )
@@ -88,22 +88,32 @@ class Critics:
         spread = jnp.sqrt(variance / jnp.maximum(jnp.sum(alive), 1.0))
         std = averages.follow(state.std, spread)
         z = rest / jnp.where(std.value > 0.0, std.value, 1.0)[None, None]
-        adam = optax.adam(self.learning_rate)
+        episodes, steps = alive.shape
+        rows = alive.reshape(-1)
+        if self.network.form == "per_step":
+            rows = jnp.ones(episodes, jnp.float32)
+            flat = (x, z, alive)
+        else:
+            steps = 1
+            flat = tuple(a.reshape(-1, 1, *a.shape[2:]) for a in (x, z, alive))
 
         def loss(params: Any, rows: Array) -> Array:
-            error = (self._predict(params, x[rows]) - z[rows]) ** 2
-            weight = alive[rows] / jnp.maximum(jnp.sum(alive[rows]), 1.0)
+            x, z, alive = (a[rows] for a in flat)
+            error = (self._predict(params, x) - z) ** 2
             # Each critic has parameters of its own, so the sum trains each alone.
-            return jnp.sum(weight[..., None] * error)
+            return jnp.sum(step_mean(error, alive))
 
         def step(carry: Any, rows: Array) -> tuple[Any, Array]:
             params, optimiser = carry
             value, gradient = jax.value_and_grad(loss)(params, rows)
-            return descend(adam, gradient, params, optimiser), value
+            return move(ADAM, gradient, params, optimiser), value
 
-        rows = episode_draws(key, x.shape[0], self.steps, self.episodes_per_step)
+        def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
+            return sweep(key, rows, self.minibatch // steps or 1, carry, step)
+
+        keys = jax.random.split(key, self.epochs)
         carry = (state.params, state.optimiser)
-        (params, optimiser), losses = lax.scan(step, carry, rows)
+        (params, optimiser), losses = lax.scan(epoch, carry, keys)
         return CriticState(params, optimiser, mean, std), losses[-1] / self.count
 
     def _predict(self, params: Any, x: Array) -> Array:
@@ -118,12 +128,3 @@ def step_means(
     count = jnp.sum(alive, axis=0)[:, None]
     total = jnp.sum(alive[..., None] * target, axis=0)
     return total / jnp.maximum(count, 1.0), count > 0.0
-
-
-def episode_draws(key: Array, episodes: int, steps: int, size: int) -> Array:
-    """Indices [steps, size] that run through fresh permutations of the episodes."""
-    size = min(size, episodes)
-    rounds = -(-steps * size // episodes)
-    keys = jax.random.split(key, rounds)
-    order = jax.vmap(lambda k: jax.random.permutation(k, episodes))(keys)
-    return order.reshape(-1)[: steps * size].reshape(steps, size)

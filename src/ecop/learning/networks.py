@@ -1,11 +1,11 @@
 """Policies and value networks that see the time step.
 
-A network's input is the normalised observation with the time h/H as its last entry
-(`with_time`). Three forms of time dependence:
+A network's input is the normalised observation followed by the entries of the time
+step (`with_time`, time.py). Three forms of time dependence:
 
-    time        one network that reads the time entry (Algorithm 2's chain of thetas)
+    time        one network that reads the time entries (Algorithm 2's chain of thetas)
     per_step    separate parameters for each step h (Algorithm 1's pi_t)
-    stationary  the time entry is hidden, for ablation
+    stationary  the time entries are hidden, for ablation
 
 Parameters are plain pytrees: a tuple of layers {"w": [in, out], "b": [out]}, with a
 leading axis H for `per_step`.
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ecop.learning.time import time_size, time_table
 from ecop.types import Box, Spec
 
 Form = Literal["time", "per_step", "stationary"]
@@ -91,11 +92,11 @@ def with_time(
     observation: Float[Array, "*rows O"],
     h: Int[Array, ""] | Int[Array, " H"],
     horizon: int,
-) -> Float[Array, "*rows O+1"]:
-    """Append the time, scaled to [-1, 1); `h` belongs to the last axis of rows."""
-    time = 2.0 * h.astype(jnp.float32) / horizon - 1.0
-    column = jnp.broadcast_to(time, observation.shape[:-1])
-    return jnp.concatenate([observation, column[..., None]], axis=-1)
+) -> Float[Array, "*rows O+F"]:
+    """Append the entries of the time step; `h` belongs to the last axis of rows."""
+    time = jnp.asarray(time_table(horizon))[h]
+    rows = (*observation.shape[:-1], time.shape[-1])
+    return jnp.concatenate([observation, jnp.broadcast_to(time, rows)], axis=-1)
 
 
 def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float) -> tuple[Any, ...]:
@@ -131,7 +132,7 @@ class Network:
 
     def init(self, key: Array) -> Any:
         """Fresh parameters."""
-        inputs = self.inputs + (self.form == "time")
+        inputs = self.inputs + time_size(self.horizon) * (self.form == "time")
         sizes = (inputs, *self.hidden, self.outputs)
         if self.form == "per_step":
             keys = jax.random.split(key, self.horizon)
@@ -142,13 +143,14 @@ class Network:
         """Output [N, out] for inputs of one step h."""
         if self.form == "per_step":
             params = jax.tree.map(lambda leaf: leaf[h], params)
-        return mlp(params, x if self.form == "time" else x[:, :-1])
+        return mlp(params, x if self.form == "time" else x[:, : self.inputs])
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Array:
         """Output [N, K, out] for K steps; `per_step` parameters are those K steps'."""
         if self.form == "per_step":
-            return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(params, x[..., :-1])
-        x = x if self.form == "time" else x[..., :-1]
+            rows = x[..., : self.inputs]
+            return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(params, rows)
+        x = x if self.form == "time" else x[..., : self.inputs]
         rows = mlp(params, x.reshape(-1, x.shape[-1]))
         return rows.reshape(*x.shape[:-1], self.outputs)
 
@@ -167,7 +169,7 @@ class Policy:
 
     spec: Spec
     form: Form = "time"
-    hidden: tuple[int, ...] = (32, 32)
+    hidden: tuple[int, ...] = (64, 64)
     std: Literal["shared", "predicted"] = "shared"
     initial_log_std: float = -0.5
 

@@ -1,11 +1,11 @@
 """Importance ratios, surrogates of reward and cost, and their common units.
 
-Units. A surrogate is a mean over all N H steps, dead ones counting zero, so H times the
-mean of `ratio cost_adv` is sum_h E[ratio A_C], the predicted change of the episodic
-cost. A batch is in units of reward and cost and carries their scales (training.py);
-`dimensionless` divides the cost advantage by its scale s, the violation by H s. Then
-mean(ratio cost_adv) + violation is the predicted violation of the new policy, in units
-of H s, and scaling a cost together with its limit changes nothing.
+Units. A surrogate is a mean over the living steps, so the mean length L of an episode
+times the mean of `ratio cost_adv` is sum_h E[ratio A_C], the predicted change of the
+episodic cost. A batch is in units of reward and cost and carries their scales
+(training.py); `dimensionless` divides the cost advantage by its scale s, the violation
+by L s. Then mean(ratio cost_adv) + violation is the predicted violation of the new
+policy, in units of L s, and scaling a cost together with its limit changes nothing.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ def moments(
 
 
 def step_mean(
-    x: Float[Array, "N H *C"], alive: Float[Array, "N H"]
+    x: Float[Array, "N K *C"], alive: Float[Array, "N K"]
 ) -> Float[Array, "*C"]:
-    """Mean over all N H steps; dead steps count as zero."""
-    weight = alive / alive.size
-    return jnp.tensordot(weight, x, axes=2)
+    """Mean over the living steps."""
+    return jnp.tensordot(alive / jnp.maximum(jnp.sum(alive), 1.0), x, axes=2)
 
 
 def centred(batch: Batch) -> Batch:
@@ -83,8 +82,8 @@ def centred_steps(
 
 
 def dimensionless(batch: Batch) -> Batch:
-    """Divide advantages by their scales, and the violation by H times the cost's."""
-    whole = batch.cost_scale * batch.alive.shape[1]
+    """Divide advantages by their scales, and the violation by L times the cost's."""
+    whole = batch.cost_scale * jnp.sum(batch.alive) / len(batch.alive)
     return batch._replace(
         adv=batch.adv / batch.reward_scale,
         cost_adv=batch.cost_adv / batch.cost_scale[None, None],
@@ -108,34 +107,34 @@ def mixed_advantage(
     return (batch.adv - batch.cost_adv @ multiplier) / (1.0 + jnp.sum(multiplier))
 
 
-def living_mean(x: Float[Array, "N H"], alive: Float[Array, "N H"]) -> Array:
-    """Mean over the living steps []."""
-    return jnp.sum(alive / jnp.maximum(jnp.sum(alive), 1.0) * x)
-
-
 def clipped_share(policy: Policy, params: Any, batch: Batch, clip: float) -> Array:
     """Share of the living steps whose ratio is outside of 1 +- clip []."""
     new = policy.over(params, batch.observation)
     change = ratio(new.log_prob(batch.action), batch.log_prob)
     outside = (jnp.abs(change - 1.0) > clip).astype(jnp.float32)
-    return living_mean(outside, batch.alive)
+    return step_mean(outside, batch.alive)
 
 
 def mean_kl(policy: Policy, old: Any, new: Any, batch: Batch) -> Array:
     """Mean of KL(old || new) over the living steps []."""
     before, after = (policy.over(p, batch.observation) for p in (old, new))
-    return living_mean(before.kl(after), batch.alive)
+    return step_mean(before.kl(after), batch.alive)
 
 
-def predicted_violation(
+def clipped_loss(distribution: Distribution, part: Batch, clip: float) -> Array:
+    """-E[min(ratio A, clip(ratio) A)]: PPO's, of the reward."""
+    change = ratio(distribution.log_prob(part.action), part.log_prob)
+    return -step_mean(clipped_gain(change, part.adv, clip), part.alive)
+
+
+def clipped_rise(
     distribution: Distribution, part: Batch, clip: float
 ) -> Float[Array, " C"]:
-    """Psi: the clipped, pessimistic cost surrogate plus the violation of the batch.
+    """E[max(ratio A_C, clip(ratio) A_C) - A_C]: the pessimistic rise of each cost.
 
-    The old policy's own surrogate, E[A_C] = 0, is subtracted on the same episodes: few
-    of them have a mean far from zero, and a penalty that is not linear in psi would
-    take that noise for a violation.
+    The old policy's own surrogate, E[A_C] = 0, is subtracted on the same steps: few of
+    them have a mean far from zero.
     """
     change = ratio(distribution.log_prob(part.action), part.log_prob)
     rise = clipped_cost(change, part.cost_adv, clip) - part.cost_adv
-    return step_mean(rise, part.alive) + part.violation
+    return step_mean(rise, part.alive)

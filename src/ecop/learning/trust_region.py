@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from ecop.errors import UserError, require
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
-from ecop.learning.surrogates import living_mean, mean_kl, ratio, step_mean
+from ecop.learning.surrogates import ratio, step_mean
 from ecop.types import Batch
 
 TINY = 1e-12  # a square norm below it counts as zero
@@ -80,7 +80,7 @@ def localise(policy: Policy, params: Any, batch: Batch) -> Local:
         return step_mean(change(flat)[..., None] * batch.cost_adv, batch.alive)
 
     def kl(flat: Array) -> Array:
-        return living_mean(old.kl(distribution(flat)), batch.alive)
+        return step_mean(old.kl(distribution(flat)), batch.alive)
 
     return Local(point, restore, gain, costs, kl)
 
@@ -114,20 +114,6 @@ def take_step(
     )
     end = start + share * step
     return local.restore(end), {"loss": -local.gain(end), "step_share": share}
-
-
-def step_back(policy: Policy, old: Any, new: Any, batch: Batch, max_kl: float) -> Any:
-    """Halve the way from the old to the new parameters until the KL is small enough."""
-
-    def too_far(state: tuple[Any, Array]) -> Array:
-        params, tries = state
-        return (mean_kl(policy, old, params, batch) > max_kl) & (tries < 20)
-
-    def halve(state: tuple[Any, Array]) -> tuple[Any, Array]:
-        params, tries = state
-        return jax.tree.map(lambda a, b: 0.5 * (a + b), old, params), tries + 1
-
-    return lax.while_loop(too_far, halve, (new, jnp.zeros((), jnp.int32)))[0]
 
 
 def fisher_product(
