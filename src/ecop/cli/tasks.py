@@ -22,12 +22,12 @@ def list_tasks() -> int:
         try:
             spec = make(name).spec
         except UserError as missing:
-            print(f"  {name:14} {missing}")
+            print(f"  {name:19} {missing}")
             continue
         limits = ", ".join(f"{c.name} <= {c.limit:g}" for c in spec.constraints)
-        print(f"  {name:14} H = {spec.horizon}, {limits}")
+        print(f"  {name:19} H = {spec.horizon}, {limits}")
     print("algorithms")
     for name, kind in ALGORITHMS.items():
         summary = (sys.modules[kind.__module__].__doc__ or "").split("\n")[0]
-        print(f"  {name:14} {summary}")
+        print(f"  {name:19} {summary}")
     return 0

@@ -43,12 +43,16 @@ class Path(NamedTuple):
 
 
 class View(NamedTuple):
-    """Where the camera is; it follows the torso unless `centre` is given."""
+    """Where the camera is; it follows the torso unless `centre` is given.
+
+    A robot that cannot leave the plane of x and z has `sideways` false.
+    """
 
     distance: float  # m
     elevation: float  # degrees
     azimuth: float = 90.0  # degrees
     centre: tuple[float, float, float] | None = None
+    sideways: bool = True
 
 
 def circle(radius: float) -> np.ndarray:
@@ -113,7 +117,8 @@ def frames(
         for position in positions:
             data.qpos[:] = position
             mujoco.mj_forward(model, data)
-            camera.lookat[:] = view.centre or (*position[:2], 0.5)
+            x, y = position[0], position[1] if view.sideways else 0.0
+            camera.lookat[:] = view.centre or (x, y, 0.5)
             mujoco.mjv_updateScene(
                 model, data, options, None, camera, everything, scene
             )

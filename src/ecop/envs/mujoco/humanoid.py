@@ -48,7 +48,7 @@ class Humanoid:
     def __init__(self, *, horizon: int = HORIZON, **options: Any) -> None:
         self.options = chosen = HumanoidOptions(**options)
         model = load("humanoid", EULER_STEP, chosen)
-        self.robots = Physics(model, INTERVAL, chosen, with_centre=True)
+        self.robots = Physics(model, INTERVAL, chosen, derived=["subtree_com"])
         self.spec = Spec(
             observation_size=torso.size(JOINTS),
             action=Box(JOINTS),

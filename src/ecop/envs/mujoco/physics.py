@@ -27,19 +27,27 @@ from ecop.types import HostStep
 
 log = logging.getLogger("ecop.physics")
 
+FORCES = "cfrc_ext"  # MuJoCo's name of the contact forces on the bodies
+
 
 @dataclass(frozen=True)
-class PhysicsOptions:
-    """How the robot is simulated."""
+class ThreadOptions:
+    """Where the robots are simulated."""
 
-    integrator: Literal["euler", "rk4"] = "euler"
-    """"euler" (fast), or "rk4" with the time step of the model's file, as Gymnasium"""
     threads: int = 0
     """threads that step the robots; 0: one per core; no result depends on it"""
 
     def __post_init__(self) -> None:
         if self.threads < 0:
             raise UserError(f"threads must be zero or more, not {self.threads}.")
+
+
+@dataclass(frozen=True)
+class PhysicsOptions(ThreadOptions):
+    """How the robots are simulated, and where."""
+
+    integrator: Literal["euler", "rk4"] = "euler"
+    """"euler" (fast), or "rk4" with the time step of the model's file, as Gymnasium"""
 
 
 def library() -> Any:
@@ -57,14 +65,20 @@ def library() -> Any:
     return importlib.import_module("mujoco")
 
 
-def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
-    """Gymnasium's model of a robot, with the chosen integrator."""
+def read(file: str) -> Any:
+    """Gymnasium's model of this file."""
     mujoco = library()
     gymnasium = importlib.util.find_spec("gymnasium")
     assert gymnasium is not None
     assert gymnasium.origin is not None
     folder = Path(gymnasium.origin).parent / "envs" / "mujoco" / "assets"
-    model = mujoco.MjModel.from_xml_path(str(folder / f"{robot}.xml"))
+    with quiet(mujoco):
+        return mujoco.MjModel.from_xml_path(str(folder / file))
+
+
+def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
+    """Gymnasium's model of a robot, with the chosen integrator."""
+    mujoco, model = library(), read(f"{robot}.xml")
     if options.integrator == "euler":
         model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
         model.opt.timestep = euler_step
@@ -90,8 +104,8 @@ class Physics:
     Attributes:
         model: MuJoCo's
         position, velocity: live views [B, nq], [B, nv] of the states
-        centre: live view [B, 3] of the centres of mass, if asked for; after a step it
-            is one substep late, as all that MuJoCo derives from the state
+        derived: live views [B, ...] of the fields asked for, by MuJoCo's name; after a
+            step they are one substep late, as all that MuJoCo derives from the state
         alive: [B] bool
         unstable: simulations that MuJoCo warned of, over all episodes
 
@@ -101,9 +115,9 @@ class Physics:
         self,
         model: Any,
         interval: float,
-        options: PhysicsOptions,
+        options: ThreadOptions,
         *,
-        with_centre: bool = False,
+        derived: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.interval = interval
@@ -111,33 +125,35 @@ class Physics:
         self.threads = options.threads or cores()
         self.unstable = 0
         self._mujoco = library()
-        self._with_centre = with_centre
+        self._one = self._mujoco.MjData(model)
+        self._derived = tuple(derived)
         self._batch: Any = None
+
+    @property
+    def centre(self) -> np.ndarray:
+        """The centres of mass [B, 3], a live view, if asked for."""
+        return self.derived["subtree_com"][:, 1]
+
+    def shape(self, field: str) -> tuple[int, ...]:
+        """The shape of a derived field in one simulation."""
+        return getattr(self._one, field).shape
 
     def start(
         self, position: Sequence[np.ndarray], velocity: Sequence[np.ndarray]
     ) -> None:
         """Begin B episodes in these states, [nq] and [nv] each."""
-        from mujoco.batch import Batch
-
-        mujoco, count = self._mujoco, len(position)
-        if self._batch is None or self._batch.nsim != count:
-            self._batch = Batch(self.model, count, self.threads)
-            self.position = self._batch.bind("qpos")
-            self.velocity = self._batch.bind("qvel")
-            if self._with_centre:
-                self.centre = self._batch.bind("subtree_com")[:, 1]
-            self._control = self._batch.bind("ctrl")
-        self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE)
-        self.position[:] = position
-        self.velocity[:] = velocity
+        self._place(position, velocity)
         for row in self.position:
-            mujoco.mj_normalizeQuat(self.model, row)
-        if self._with_centre:
-            self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_POS)
-        self._warned = self._warnings()
-        self.alive = np.ones(count, bool)
-        self._stable = np.ones(count, bool)
+            self._mujoco.mj_normalizeQuat(self.model, row)
+        if self._derived:
+            self._batch.forward(stage=self._mujoco.mjtStage.mjSTAGE_POS)
+
+    def start_as_gymnasium(
+        self, position: Sequence[np.ndarray], velocity: Sequence[np.ndarray]
+    ) -> None:
+        """The same, without normalising, and with the forces of the first state."""
+        self._place(position, velocity)
+        self._batch.forward()
 
     def step(self, control: np.ndarray) -> None:
         """Hold these controls [B, nu] for one control interval."""
@@ -145,6 +161,8 @@ class Physics:
         ids = None if self.alive.all() else np.flatnonzero(self.alive)
         with quiet(self._mujoco):
             self._batch.step(ids, self.substeps)
+        if FORCES in self._derived:
+            self._feel(range(len(self.alive)) if ids is None else ids.tolist())
         warned = self._warnings()
         self._stable = warned == self._warned
         self._warned = warned
@@ -176,6 +194,36 @@ class Physics:
     def close(self) -> None:
         """Let go of the simulations and their threads."""
         self._batch = None
+
+    def _place(
+        self, position: Sequence[np.ndarray], velocity: Sequence[np.ndarray]
+    ) -> None:
+        from mujoco.batch import Batch
+
+        count = len(position)
+        if self._batch is None or self._batch.nsim != count:
+            forces = FORCES in self._derived
+            self._batch = Batch(self.model, count, self.threads, persistent=forces)
+            self.position = self._batch.bind("qpos")
+            self.velocity = self._batch.bind("qvel")
+            self.derived = {f: self._batch.bind(f) for f in self._derived}
+            self._control = self._batch.bind("ctrl")
+        if FORCES in self._derived:
+            self.derived[FORCES] = np.zeros((count, *self.shape(FORCES)))
+        self._batch.reset(stage=self._mujoco.mjtStage.mjSTAGE_NONE)
+        self.position[:] = position
+        self.velocity[:] = velocity
+        self._warned = self._warnings()
+        self.alive = np.ones(count, bool)
+        self._stable = np.ones(count, bool)
+
+    def _feel(self, ids: Sequence[int]) -> None:
+        """Forces of the last contacts, which MuJoCo computes on demand."""
+        one, forces = self._one, self.derived[FORCES]
+        for i in ids:
+            self._batch.get_data(i, one)
+            self._mujoco.mj_rnePostConstraint(self.model, one)
+            forces[i] = one.cfrc_ext
 
     def _warnings(self) -> np.ndarray:
         return self._batch.warning[:, :, 1].sum(axis=1)
