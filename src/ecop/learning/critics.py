@@ -95,7 +95,7 @@ class Critics:
             flat = (x, z, alive)
         else:
             steps = 1
-            flat = tuple(a.reshape(-1, 1, *a.shape[2:]) for a in (x, z, alive))
+            flat = tuple(a.reshape(alive.size, 1, *a.shape[2:]) for a in (x, z, alive))
 
         def loss(params: Any, rows: Array) -> Array:
             x, z, alive = (a[rows] for a in flat)

@@ -167,8 +167,9 @@ class Draw(NamedTuple):
         fields = stepwise(batch)
         if self.steps > 1:
             return batch._replace(**{k: leaf[rows] for k, leaf in fields.items()})
-        flat = {k: leaf.reshape(-1, *leaf.shape[2:]) for k, leaf in fields.items()}
-        return batch._replace(**{k: leaf[rows][None] for k, leaf in flat.items()})
+        shape = (1, batch.alive.size)
+        flat = {k: leaf.reshape(*shape, *leaf.shape[2:]) for k, leaf in fields.items()}
+        return batch._replace(**{k: leaf[:, rows] for k, leaf in flat.items()})
 
 
 def stepwise(batch: Batch) -> dict[str, Array]:
