@@ -105,8 +105,11 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all planned iterations are done."""
-        return self.iteration >= self.config.train.iterations
+        """Whether all planned iterations, or steps, are done."""
+        if self.learner.open_ended:
+            steps = min(int(state.steps) for state in self.states)
+            return steps >= self.config.train.steps
+        return self.iteration >= self.learner.iterations
 
     def policy(
         self,
@@ -294,11 +297,11 @@ def resume(
 
 
 def _fit(run: Run, watch: Watch) -> None:
-    total = run.config.train.iterations
+    total = run.learner.iterations
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
-    counts = plan(run.iteration, total)
-    if counts:
+    counts = plan(run)
+    if not run.finished:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
     with stop_requests() as stopping, saved_on_fault(run):
         for part in run_seeds(run.learner, run.states, counts):
@@ -317,14 +320,14 @@ def _fit(run: Run, watch: Watch) -> None:
                 raise Stopped(run)
 
 
-def plan(done: int, total: int) -> list[int]:
-    """Sizes of the calls from `done` to `total`, cut at every checkpoint."""
-    counts = []
-    while done < total:
+def plan(run: Run) -> Iterator[int]:
+    """Sizes of the calls until the run has finished, cut at every checkpoint."""
+    done, total = run.iteration, run.learner.iterations
+    while not run.finished if run.learner.open_ended else done < total:
         to_checkpoint = CHECKPOINT_EVERY - done % CHECKPOINT_EVERY
-        counts.append(min(DISPATCH, to_checkpoint, total - done))
-        done += counts[-1]
-    return counts
+        count = min(DISPATCH, to_checkpoint, max(total - done, 1))
+        yield count
+        done += count
 
 
 def _refuse_nonfinite(
@@ -354,7 +357,7 @@ def _refuse_nonfinite(
                 state = jax.jit(run.learner.iteration)(state)[0]
             actor = Actor(state.policy, state.normaliser)
             collect = collector(
-                run.learner.env, run.learner.policy, run.config.train.episodes
+                run.learner.env, run.learner.policy, run.learner.episodes
             )
             key = run.learner.keys(state)[:1]
             episodes = collect(stack([actor]), key)

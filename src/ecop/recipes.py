@@ -66,7 +66,7 @@ _ALGORITHM_2 = {
     "clip": 0.2,
     "backward_steps": 0,
     "epochs": 1,
-    "minibatch": 0,
+    "minibatches": 1,
     "learning_rate": 3e-4,
     "kl_goal": 0.0,
     "discount": 1.0,

@@ -175,7 +175,6 @@ def rows(
             line = {
                 "seed": c.first_seed + seed,
                 "iteration": iteration,
-                "env_steps": iteration * learner.episodes * spec.horizon,
                 **{name: value[i].tolist() for name, value in values.items()},
                 "limits": limits,
                 "multipliers": multipliers,

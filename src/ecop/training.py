@@ -7,8 +7,9 @@ collect -> advantages -> algorithm.update -> critics.fit -> record, for one seed
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from jaxtyping import Array
 
 from ecop.errors import UserError, require
 from ecop.learning import averages, normaliser
-from ecop.learning.advantages import gae, returns_to_go
+from ecop.learning.advantages import gae
 from ecop.learning.critics import Critics
 from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import moments, or_one, step_mean
@@ -31,7 +32,9 @@ from ecop.simulators.cores import cores
 from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
 
 Metrics = dict[str, Array]
-BATCH, FEWEST, MOST = 2000, 2, 20  # steps and episodes of an iteration
+ITERATIONS = 1000  # if neither they nor steps are given
+BATCH, FEWEST, MOST = 2000, 2, 40  # steps and episodes of an iteration
+SHORTEST = 64  # steps to which the time axis of a batch is cut
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
 
@@ -42,9 +45,10 @@ class TrainConfig:
     Attributes:
         seeds: independent runs, each with its own policy
         first_seed: seeds are first_seed, first_seed + 1, ...
-        iterations: policy updates (the paper's K)
+        iterations: policy updates (the paper's K); 0: 1,000, or as `steps` ask for
+        steps: environment steps per seed after which training ends; 0: not by steps
         episodes: whole episodes per iteration and seed (the paper's N); 0: as many as
-            make about 2,000 steps, but at least 2 and at most 20
+            make 2,000 steps, but at least 2 and, if none ends early, at most 40
         limits: one limit per cost; "inf" switches a constraint off; default: the task's
         horizon: steps per episode; default: the task's
         policy: how policy and critics depend on time
@@ -57,12 +61,13 @@ class TrainConfig:
         gae_decay: lambda of the advantages; 1 is Monte Carlo
         critic_learning_rate: Adam's, for the critics
         critic_epochs: passes of the critics over the batch per iteration
-        critic_minibatch: steps in each of their gradient steps
+        critic_minibatches: their gradient steps in a pass
     """
 
     seeds: int = 5
     first_seed: int = 0
-    iterations: int = 1000
+    iterations: int = 0
+    steps: int = 0
     episodes: int = 0
     limits: tuple[float, ...] | None = None
     horizon: int | None = None
@@ -75,12 +80,11 @@ class TrainConfig:
     gae_decay: float = 0.95
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
-    critic_minibatch: int = 256
-    critic_target: Literal["returns", "gae"] = "gae"
+    critic_minibatches: int = 8
 
     def __post_init__(self) -> None:
-        require(self, "critic_learning_rate", "first_seed episodes")
-        counts = ("seeds", "iterations", "critic_epochs", "critic_minibatch")
+        require(self, "critic_learning_rate", "first_seed iterations steps episodes")
+        counts = ("seeds", "critic_epochs", "critic_minibatches")
         for name in (*counts, "horizon"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -121,14 +125,41 @@ class Learner:
         )
         count = 1 + len(self.spec.enforced)
         return Critics(
-            network, count, c.critic_learning_rate, c.critic_epochs, c.critic_minibatch
+            network,
+            count,
+            c.critic_learning_rate,
+            c.critic_epochs,
+            c.critic_minibatches,
         )
 
     @property
     def episodes(self) -> int:
-        """Whole episodes per iteration."""
+        """Whole episodes per iteration, if none ends early."""
         few = -(-BATCH // self.spec.horizon)
         return self.config.episodes or min(max(few, FEWEST), MOST)
+
+    def episodes_now(self, state: TrainState) -> int:
+        """Episodes of the next iteration: more of them where they end early.
+
+        Powers of four, so that few shapes are compiled.
+        """
+        if self.config.episodes:
+            return self.config.episodes
+        shortness = self.spec.horizon / max(float(state.length), 1.0)
+        return self.episodes * 4 ** min(round(math.log(shortness, 4)), 3)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the steps that episodes live decide how many iterations there are."""
+        by_steps = self.config.steps > 0 and not self.config.iterations
+        return by_steps and isinstance(self.env, HostEnv)
+
+    @property
+    def iterations(self) -> int:
+        """Policy updates that are planned, as far as is known."""
+        c = self.config
+        by_steps = -(-c.steps // (self.episodes * self.spec.horizon))
+        return c.iterations or by_steps or ITERATIONS
 
     @property
     def discount(self) -> float:
@@ -142,6 +173,8 @@ class Learner:
         return TrainState(
             key=key,
             iteration=jnp.zeros((), jnp.int32),
+            steps=jnp.zeros((), jnp.int32),
+            length=jnp.asarray(self.spec.horizon, jnp.float32),
             policy=params,
             critics=self.critics.init(critic_key),
             normaliser=normaliser.init(self.spec.observation_size),
@@ -176,7 +209,13 @@ class Learner:
             statistics = normaliser.update(
                 statistics, episodes.observation, episodes.alive
             )
+        # A JAX task computes dead steps like all others; a simulator takes none.
+        taken = jnp.sum(episodes.alive).astype(jnp.int32)
+        if not isinstance(self.env, HostEnv):
+            taken = jnp.int32(episodes.alive.size)
+        steps = state.steps + taken
         metrics = {
+            "env_steps": steps,
             "reward": jnp.mean(jnp.sum(episodes.reward, axis=1)),
             "costs": jnp.mean(jnp.sum(episodes.costs, axis=1), axis=0),
             "failed": jnp.mean(episodes.failed.astype(jnp.float32)),
@@ -187,6 +226,8 @@ class Learner:
         state = TrainState(
             key=state.key,
             iteration=state.iteration + 1,
+            steps=steps,
+            length=jnp.sum(episodes.alive) / len(episodes.alive),
             policy=policy,
             critics=critics,
             normaliser=statistics,
@@ -208,7 +249,7 @@ class Learner:
     ) -> tuple[Batch, Array, averages.Average]:
         """The algorithm's batch, critics' targets [N, H, 1 + C], running cost scale."""
         x = normaliser.apply(state.normaliser, episodes.observation)
-        x = with_time(x, jnp.arange(self.spec.horizon), self.spec.horizon)
+        x = with_time(x, jnp.arange(x.shape[1]), self.spec.horizon)
         enforced = list(self.spec.enforced)
         costs = episodes.costs[..., enforced]
         signal = jnp.concatenate([episodes.reward[..., None], costs], axis=-1)
@@ -240,10 +281,7 @@ class Learner:
             reward_scale=or_one(std[0]),
             cost_scale=or_one(cost_scale.value),
         )
-        target = returns_to_go(signal, self.discount)
-        if self.config.critic_target == "gae":
-            target = advantages + values
-        return batch, target, cost_scale
+        return batch, advantages + values, cost_scale
 
     @cached_property
     def advance(self) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -299,7 +337,7 @@ def init_seeds(learner: Learner) -> list[TrainState]:
 
 
 def run_seeds(
-    learner: Learner, states: list[TrainState], counts: list[int]
+    learner: Learner, states: list[TrainState], counts: Iterable[int]
 ) -> Iterator[Round]:
     """Train all seeds, one round per entry of `counts` (at most DISPATCH iterations).
 
@@ -312,7 +350,7 @@ def run_seeds(
     if isinstance(learner.env, HostEnv):
         yield from _host_rounds(learner, states, counts)
     elif jax.default_backend() == "cpu":
-        yield from _threaded_rounds(learner, states, counts)
+        yield from _threaded_rounds(learner, states, list(counts))
     else:
         advance = jax.jit(jax.vmap(learner.advance, in_axes=(0, None)))
         for count in counts:
@@ -345,20 +383,41 @@ def _threaded_rounds(
 
 
 def _host_rounds(
-    learner: Learner, states: list[TrainState], counts: list[int]
+    learner: Learner, states: list[TrainState], counts: Iterable[int]
 ) -> Iterator[Round]:
-    collect = collect_host(learner.env, learner.policy, learner.episodes)
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
+    collectors: dict[int, Any] = {}
     with ThreadPoolExecutor(cores()) as pool:
-        for _ in range(sum(counts)):
-            actors = stack([Actor(s.policy, s.normaliser) for s in states])
-            batch = collect(actors, stack([keys(s)[0] for s in states]))
-            done = list(pool.map(learn, states, unstack(batch)))
-            after = [state for state, _ in done]
-            metrics = [stack([metrics]) for _, metrics in done]
-            yield Round(1, states, after, [_first(m, 1) for m in metrics])
-            states = after
+        for count in counts:
+            for _ in range(count):
+                batches = []
+                for state in states:
+                    n = learner.episodes_now(state)
+                    if n not in collectors:
+                        collectors[n] = collect_host(learner.env, learner.policy, n)
+                    actors = stack([Actor(state.policy, state.normaliser)])
+                    batches.append(
+                        cut(learner, unstack(collectors[n](actors, keys(state)[:1]))[0])
+                    )
+                done = list(pool.map(learn, states, batches))
+                after = [state for state, _ in done]
+                metrics = [stack([metrics]) for _, metrics in done]
+                yield Round(1, states, after, [_first(m, 1) for m in metrics])
+                states = after
+
+
+def cut(learner: Learner, episodes: Episodes) -> Episodes:
+    """Leave out the steps that no episode has lived: few lengths, few programs."""
+    if learner.config.policy == "per_step":
+        return episodes
+    longest = int(np.asarray(episodes.alive).sum(axis=1).max())
+    length = SHORTEST
+    while length < longest:
+        length *= 4
+    whole = episodes._asdict()
+    failed = whole.pop("failed")
+    return Episodes(**{k: x[:, :length] for k, x in whole.items()}, failed=failed)
 
 
 def _first(metrics: Metrics, count: int) -> dict[str, np.ndarray]:

@@ -172,7 +172,10 @@ class Limited(Protocol):
 
 
 class Episodes(NamedTuple):
-    """N whole episodes as collected; steps after a failure are dead (alive 0)."""
+    """N whole episodes as collected; steps after a failure are dead (alive 0).
+
+    Where all have failed early the steps after the last failure may be left out.
+    """
 
     observation: jax.Array  # [N, H, O] as the environment gave it
     action: jax.Array  # [N, H, A] or [N, H] int
@@ -203,6 +206,8 @@ class TrainState(NamedTuple):
 
     key: jax.Array  # the seed's key; every random number is folded from it
     iteration: jax.Array  # [] int32
+    steps: jax.Array  # [] int32: environment steps so far
+    length: jax.Array  # [] mean steps of an episode of the last batch; H at first
     policy: Any  # parameters of the policy network
     critics: Any  # learning.critics.CriticState
     normaliser: Any  # learning.normaliser.Normaliser of observations

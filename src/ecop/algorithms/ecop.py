@@ -37,6 +37,7 @@ from jaxtyping import Array, Float
 from ecop.errors import UserError, require
 from ecop.learning.backward import backward_descent, init_backward
 from ecop.learning.minibatch import Descent, minibatch_descent
+from ecop.learning.multipliers import REACH
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
 from ecop.learning.penalties import penalised
@@ -117,7 +118,11 @@ class ECOP:
             state.beta, state.multiplier, violation, self.beta_growth, self.beta_max
         )
         # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1}))
-        multiplier = jnp.maximum(0.0, state.multiplier + self.multiplier_rate * violation)
+        multiplier = jnp.maximum(
+            0.0,
+            state.multiplier
+            + self.multiplier_rate * jnp.clip(violation, -REACH, REACH),
+        )
 
         if self.backward_steps == 1:
             objective, refresh = penalised(

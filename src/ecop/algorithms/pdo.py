@@ -47,7 +47,7 @@ class PDO:
     """
 
     ascent: Ascent = Ascent(multiplier_rate=2.0)
-    descent: Descent = Descent(epochs=1, minibatch=0, learning_rate=1e-3)
+    descent: Descent = Descent(epochs=1, minibatches=1, learning_rate=1e-3)
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""

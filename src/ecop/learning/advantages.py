@@ -1,27 +1,24 @@
-"""Finite-horizon returns and advantages: nothing is bootstrapped after step H.
-
-Both are weighted sums over later steps, written as products with an [H, H] triangle:
-one matrix product instead of a loop over time.
-"""
+"""Finite-horizon returns and advantages: nothing is bootstrapped after step H."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
-
-
-def triangle(horizon: int, decay: float) -> Float[Array, "H H"]:
-    """W[h, g] = decay^(g - h) for g >= h, else 0."""
-    gap = jnp.arange(horizon)[None, :] - jnp.arange(horizon)[:, None]
-    power = jnp.float32(decay) ** jnp.maximum(gap, 0).astype(jnp.float32)
-    return jnp.where(gap >= 0, power, 0.0)
 
 
 def returns_to_go(
     signal: Float[Array, "N H C"], discount: float = 1.0
 ) -> Float[Array, "N H C"]:
     """Sum of discounted `signal` from each step to the end of the episode."""
-    return jnp.einsum("hg,ngc->nhc", triangle(signal.shape[1], discount), signal)
+
+    def add(later: Array, now: Array) -> tuple[Array, Array]:
+        total = now + discount * later
+        return total, total
+
+    steps = jnp.moveaxis(signal, 1, 0)
+    sums = lax.scan(add, jnp.zeros_like(steps[0]), steps, reverse=True)[1]
+    return jnp.moveaxis(sums, 0, 1)
 
 
 def gae(

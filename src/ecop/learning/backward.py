@@ -19,10 +19,16 @@ from jax import lax
 from jaxtyping import Array
 
 from ecop.errors import UserError
-from ecop.learning.descent import CLIPPED_ADAM, move
-from ecop.learning.minibatch import Descended, Descent, select_episodes, stepwise
+from ecop.learning.descent import CLIPPED_ADAM, descend
+from ecop.learning.minibatch import (
+    Descended,
+    Descent,
+    Optimiser,
+    select_episodes,
+    settled,
+    stepwise,
+)
 from ecop.learning.networks import Distribution, Policy
-from ecop.learning.surrogates import mean_kl
 from ecop.types import Batch
 
 SEGMENTS = 4  # a shared pass is compiled for this many lengths of suffix
@@ -51,14 +57,15 @@ def init_backward(
             f"With policy 'per_step' the horizon ({horizon}) must be a multiple of "
             f"backward_steps ({steps})."
         )
-    return jax.vmap(options.init)(in_blocks(params, steps))
+    moments = jax.vmap(CLIPPED_ADAM.init)(in_blocks(params, steps))
+    return options.init(params)._replace(moments=moments)
 
 
 def backward_descent(
     key: Array,
     policy: Policy,
     params: Any,
-    optimiser: Any,
+    optimiser: Optimiser,
     batch: Batch,
     terms: Terms,
     total: Total,
@@ -68,22 +75,20 @@ def backward_descent(
     """Run the passes of one iteration: as many as `options` has epochs."""
     run = per_step_pass if policy.form == "per_step" else shared_pass
     steps = pass_steps(backward_steps, policy.spec.horizon)
-    size = options.minibatch // policy.spec.horizon or 1
-    size = size if options.minibatch else len(batch.alive)
+    size = -(-len(batch.alive) // options.minibatches)
+
+    rate = optimiser.rate
 
     def one_pass(carry: Any, key: Array) -> tuple[Any, Any]:
-        return run(key, policy, carry, batch, terms, total, steps, size)
+        return run(key, policy, carry, batch, terms, total, steps, size, rate)
 
-    before = params
     keys = jax.random.split(key, options.epochs)
-    (params, optimiser), (losses, norms) = lax.scan(one_pass, (params, optimiser), keys)
-    info = {
-        "loss": jnp.mean(losses),
-        "gradient_norm": jnp.mean(norms),
-        "learning_rate": jnp.mean(optimiser.rate),
-    }
-    kl = mean_kl(policy, before, params, batch)
-    return Descended(params, options.follow(optimiser, kl), info)
+    (after, moments), (losses, norms) = lax.scan(
+        one_pass, (params, optimiser.moments), keys
+    )
+    info = {"loss": jnp.mean(losses), "gradient_norm": jnp.mean(norms)}
+    optimiser = optimiser._replace(moments=moments)
+    return settled(policy, params, after, optimiser, batch, options, info)
 
 
 def shared_pass(
@@ -95,6 +100,7 @@ def shared_pass(
     total: Total,
     steps: int,
     size: int,
+    rate: Array,
 ) -> tuple[Any, tuple[Array, Array]]:
     """Go t = H..1 with one set of parameters: step t descends the suffix h >= t."""
     episodes, horizon = batch.alive.shape
@@ -104,13 +110,13 @@ def shared_pass(
     # The steps of a group share one compiled length of suffix, that of the first.
     for group in np.array_split(np.arange(steps), min(SEGMENTS, steps))[::-1]:
         first = int(starts[group[0]])
-        suffix = select_steps(batch, slice(first, None))
+        suffix = select_late(batch, slice(first, None))
         h = jnp.arange(first, horizon)
 
         def step(
             carry: Any, x: Any, suffix: Batch = suffix, h: Array = h
         ) -> tuple[Any, tuple[Array, Array]]:
-            params, optimiser = carry
+            params, moments = carry
             start, draw = x
             part = suffix if draw is None else select_episodes(suffix, draw)
             late = (h >= start).astype(jnp.float32)
@@ -119,7 +125,7 @@ def shared_pass(
                 return total(*terms(policy.over(params, part.observation), part, late))
 
             loss, gradient = jax.value_and_grad(objective)(params)
-            carry = move(CLIPPED_ADAM, gradient, params, optimiser)
+            carry = descend(CLIPPED_ADAM, gradient, params, moments, rate)
             return carry, (loss, optax.tree.norm(gradient))
 
         rows = None if draws is None else draws[group]
@@ -139,9 +145,10 @@ def per_step_pass(
     total: Total,
     steps: int,
     size: int,
+    rate: Array,
 ) -> tuple[Any, tuple[Array, Array]]:
     """Go t = H..1 with parameters of their own: step t changes block t alone."""
-    params, optimiser = carry
+    params, moments = carry
     episodes, horizon = batch.alive.shape
     shape = (episodes, steps, horizon // steps)
     blocks = {
@@ -151,7 +158,7 @@ def per_step_pass(
     late = jnp.ones(horizon // steps, jnp.float32)
 
     def step(later: Array, x: Any) -> tuple[Array, Any]:
-        params, optimiser, block, draw = x
+        params, moments, block, draw = x
         whole = batch._replace(**block)
         part = whole if draw is None else select_episodes(whole, draw)
 
@@ -160,17 +167,17 @@ def per_step_pass(
             return total(loss, later + cost)
 
         loss, gradient = jax.value_and_grad(objective)(params)
-        params, optimiser = move(CLIPPED_ADAM, gradient, params, optimiser)
+        params, moments = descend(CLIPPED_ADAM, gradient, params, moments, rate)
         _, cost = terms(policy.over(params, whole.observation), whole, late)
         trace = (loss, optax.tree.norm(gradient))
-        return later + cost, ((params, optimiser), trace)
+        return later + cost, ((params, moments), trace)
 
     draws = draw_episodes(key, episodes, steps, size)
-    x = (in_blocks(params, steps), optimiser, blocks, draws)
+    x = (in_blocks(params, steps), moments, blocks, draws)
     later = jnp.zeros_like(batch.violation)
-    _, ((params, optimiser), trace) = lax.scan(step, later, x, reverse=True)
+    _, ((params, moments), trace) = lax.scan(step, later, x, reverse=True)
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), params)
-    return (params, optimiser), trace
+    return (params, moments), trace
 
 
 def draw_episodes(key: Array, episodes: int, steps: int, size: int) -> Array | None:
@@ -188,6 +195,6 @@ def in_blocks(params: Any, steps: int) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(steps, -1, *leaf.shape[1:]), params)
 
 
-def select_steps(batch: Batch, steps: slice) -> Batch:
+def select_late(batch: Batch, steps: slice) -> Batch:
     """Return the batch with only `steps` of every episode."""
     return batch._replace(**{k: leaf[:, steps] for k, leaf in stepwise(batch).items()})

@@ -1,8 +1,12 @@
-"""The one loop of minibatch descent: epochs over living steps, the rate set by the KL.
+"""The one loop of minibatch descent, and the step size that every task finds itself.
 
 A minibatch holds steps of any episodes, so it is as large for H = 7 as for H = 1,000.
-Parameters of their own for each step (`per_step`) need whole episodes: as many as make
-about that many steps.
+Parameters of their own for each step (`per_step`) need whole episodes.
+
+The rate follows the KL of an iteration, and the KL that is aimed at follows the policy:
+where one iteration goes on in the direction of the last, the batch shows where to go
+and steps may be longer; where they are at right angles or turn back, it shows noise, or
+the optimum is near, and they must be shorter.
 """
 
 from __future__ import annotations
@@ -18,17 +22,29 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ecop.errors import require
-from ecop.learning.descent import CLIPPED_ADAM, Optimiser, move, start, sweep
+from ecop.learning.descent import CLIPPED_ADAM, descend, sweep
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import mean_kl
-from ecop.types import Batch
+from ecop.types import Batch, Box
 
 # (new distribution, part of the batch, what `refresh` gave) -> loss []
 Objective = Callable[[Distribution, Batch, Any], Array]
 Refresh = Callable[[Distribution], Any]  # of the whole batch, before each epoch
 
-FASTEST, RANGE = 1.5, 30.0  # change of the rate per iteration, and over all of them
+AGREEMENT = 0.1  # cosine of successive moves at which the pace stays
+GAIN = 0.2  # of the pace, per cosine and iteration
+SLOWEST, FASTEST = 0.02, 10.0  # pace
+TURN, RANGE = 1.5, 30.0  # change of the rate per iteration, and in all
+
+
+class Optimiser(NamedTuple):
+    """What the descent carries from one iteration to the next."""
+
+    moments: Any  # Adam's
+    rate: Array  # []
+    pace: Array  # [] factor of `kl_goal`
+    move: Any  # of the last iteration, like the parameters
 
 
 @flat
@@ -38,43 +54,56 @@ class Descent:
 
     Attributes:
         epochs: passes over the batch per iteration
-        minibatch: steps in each gradient step; 0 means all of the batch
+        minibatches: gradient steps of a pass
         learning_rate: Adam's, of the policy; where it starts, if it follows the KL
-        kl_goal: the rate follows this mean KL of an iteration; 0 keeps the rate
+        kl_goal: the rate follows this mean KL of an iteration, per entry of the
+            action, times a pace; 0 keeps the rate
         target_kl: epochs stop once the mean KL exceeds this; 0 never stops
     """
 
     epochs: int = 10
-    minibatch: int = 256
+    minibatches: int = 8
     learning_rate: float = 3e-4
-    kl_goal: float = 0.005
+    kl_goal: float = 0.003
     target_kl: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self, "epochs learning_rate", "minibatch kl_goal target_kl")
+        require(self, "epochs minibatches learning_rate", "kl_goal target_kl")
 
     def init(self, params: Any) -> Optimiser:
-        """The optimiser's first state."""
-        return start(CLIPPED_ADAM, params, self.learning_rate)
+        """Before the first iteration."""
+        return Optimiser(
+            moments=CLIPPED_ADAM.init(params),
+            rate=jnp.asarray(self.learning_rate, jnp.float32),
+            pace=jnp.ones((), jnp.float32),
+            move=jax.tree.map(jnp.zeros_like, params),
+        )
 
-    def follow(self, state: Optimiser, kl: Float[Array, ""]) -> Optimiser:
-        """A higher rate after a short iteration, a lower one after a long one.
+    def follow(
+        self, optimiser: Optimiser, before: Any, after: Any, kl: Float[Array, ""]
+    ) -> Optimiser:
+        """The rate of the next iteration, by the KL and the direction of this one.
 
         The KL grows with the square of the rate; half of the way to the goal is gone.
         """
         if not self.kl_goal:
-            return state
-        factor = (self.kl_goal / jnp.maximum(kl, 1e-12)) ** 0.25
-        rate = state.rate * jnp.clip(factor, 1.0 / FASTEST, FASTEST)
-        low, high = self.learning_rate / RANGE, self.learning_rate * RANGE
-        return state._replace(rate=jnp.clip(rate, low, high))
+            return optimiser
+        move = jax.tree.map(lambda a, b: a - b, after, before)
+        lengths = optax.tree.norm(move) * optax.tree.norm(optimiser.move)
+        agreement = optax.tree.vdot(move, optimiser.move) / jnp.maximum(lengths, 1e-20)
+        pace = optimiser.pace * jnp.exp(GAIN * (agreement - AGREEMENT))
+        pace = jnp.clip(pace, SLOWEST, FASTEST)
+        factor = (self.kl_goal * pace / jnp.maximum(kl, 1e-12)) ** 0.25
+        rate = optimiser.rate * jnp.clip(factor, 1.0 / TURN, TURN)
+        rate = jnp.clip(rate, self.learning_rate / RANGE, self.learning_rate * RANGE)
+        return Optimiser(optimiser.moments, rate, pace, move)
 
 
 class Descended(NamedTuple):
     """The end of a descent; `info` holds means over the gradient steps taken."""
 
     params: Any
-    optimiser: Any
+    optimiser: Optimiser
     info: dict[str, Array]  # loss, gradient_norm and more
 
 
@@ -94,82 +123,67 @@ def minibatch_descent(
     gradient. After the first epoch that takes the mean KL(old || new) beyond
     `target_kl` the others do nothing.
     """
-    draw = Draw.of(policy, batch)
-
-    def step(carry: Any, rows: Array, fresh: Any) -> tuple[Any, Array]:
-        params, optimiser = carry
-        part = draw.part(batch, rows)
-
-        def loss(params: Any) -> Array:
-            return objective(policy.over(params, part.observation), part, fresh)
-
-        value, gradient = jax.value_and_grad(loss)(params)
-        carry = move(CLIPPED_ADAM, gradient, params, optimiser)
-        return carry, jnp.stack([value, optax.tree.norm(gradient)])
+    before = params
+    whole = policy.form == "per_step"
+    alive = (
+        jnp.ones(len(batch.alive), jnp.float32) if whole else batch.alive.reshape(-1)
+    )
+    select = select_episodes if whole else select_steps
 
     def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
-        params, optimiser, _ = carry
+        params, moments, _ = carry
         fresh = refresh(policy.over(params, batch.observation))
-        size = options.minibatch // draw.steps or 1
-        size = size if options.minibatch else draw.alive.size
-        (params, optimiser), trace = sweep(
-            key,
-            draw.alive,
-            size,
-            (params, optimiser),
-            lambda carry, rows: step(carry, rows, fresh),
-        )
+
+        def step(carry: Any, rows: Array) -> tuple[Any, Array]:
+            params, moments = carry
+            part = select(batch, rows)
+
+            def loss(params: Any) -> Array:
+                return objective(policy.over(params, part.observation), part, fresh)
+
+            value, gradient = jax.value_and_grad(loss)(params)
+            carry = descend(CLIPPED_ADAM, gradient, params, moments, optimiser.rate)
+            return carry, jnp.stack([value, optax.tree.norm(gradient)])
+
+        carry, trace = sweep(key, alive, options.minibatches, (params, moments), step)
         stop = jnp.zeros((), bool)
         if options.target_kl:
-            stop = mean_kl(policy, before, params, batch) > options.target_kl
-        return (params, optimiser, stop), jnp.append(trace, 1.0)
+            stop = mean_kl(policy, before, carry[0], batch) > options.target_kl
+        return (*carry, stop), jnp.append(trace, 1.0)
 
     def unless_stopped(carry: Any, key: Array) -> Any:
         nothing = jnp.zeros(3, jnp.float32)
         # Inside a cond, not a select: without vmap the skipped epochs cost nothing.
         return lax.cond(carry[2], lambda c, k: (c, nothing), epoch, carry, key)
 
-    before = params
-    carry = (params, optimiser, jnp.zeros((), bool))
     run = unless_stopped if options.target_kl else epoch
-    carry, trace = lax.scan(run, carry, jax.random.split(key, options.epochs))
+    start = (params, optimiser.moments, jnp.zeros((), bool))
+    keys = jax.random.split(key, options.epochs)
+    (params, moments, _), trace = lax.scan(run, start, keys)
     loss, norm, taken = jnp.sum(trace, axis=0)
-    params, optimiser, _ = carry
-    info = {
-        "loss": loss / taken,
-        "gradient_norm": norm / taken,
-        "epochs": taken,
-        "learning_rate": optimiser.rate,
-    }
-    kl = mean_kl(policy, before, params, batch)
-    return Descended(params, options.follow(optimiser, kl), info)
+    info = {"loss": loss / taken, "gradient_norm": norm / taken, "epochs": taken}
+    optimiser = optimiser._replace(moments=moments)
+    return settled(policy, before, params, optimiser, batch, options, info)
+
+
+def settled(
+    policy: Policy,
+    before: Any,
+    after: Any,
+    optimiser: Optimiser,
+    batch: Batch,
+    options: Descent,
+    info: dict[str, Array],
+) -> Descended:
+    """The end of an iteration, with the rate of the next."""
+    action = policy.spec.action
+    entries = action.size if isinstance(action, Box) else 1
+    kl = mean_kl(policy, before, after, batch) / entries
+    info = info | {"learning_rate": optimiser.rate, "pace": optimiser.pace}
+    return Descended(after, options.follow(optimiser, before, after, kl), info)
 
 
 STEPWISE = ("observation", "action", "log_prob", "alive", "adv", "cost_adv")
-
-
-class Draw(NamedTuple):
-    """What minibatches are drawn from: steps, or whole episodes."""
-
-    alive: Array  # [R] whether a row is drawn
-    steps: int  # of a row
-
-    @staticmethod
-    def of(policy: Policy, batch: Batch) -> Draw:
-        """Steps, unless each has parameters of its own."""
-        episodes, steps = batch.alive.shape
-        if policy.form == "per_step":
-            return Draw(jnp.ones(episodes, jnp.float32), steps)
-        return Draw(batch.alive.reshape(-1), 1)
-
-    def part(self, batch: Batch, rows: Array) -> Batch:
-        """The rows as episodes [E, H], or as one episode [1, M] of steps."""
-        fields = stepwise(batch)
-        if self.steps > 1:
-            return batch._replace(**{k: leaf[rows] for k, leaf in fields.items()})
-        shape = (1, batch.alive.size)
-        flat = {k: leaf.reshape(*shape, *leaf.shape[2:]) for k, leaf in fields.items()}
-        return batch._replace(**{k: leaf[:, rows] for k, leaf in flat.items()})
 
 
 def stepwise(batch: Batch) -> dict[str, Array]:
@@ -177,6 +191,13 @@ def stepwise(batch: Batch) -> dict[str, Array]:
     return {name: getattr(batch, name) for name in STEPWISE}
 
 
-def select_episodes(batch: Batch, draw: Array) -> Batch:
-    """Return the episodes in `draw`; what has no step is that of the whole batch."""
-    return batch._replace(**{k: leaf[draw] for k, leaf in stepwise(batch).items()})
+def select_episodes(batch: Batch, rows: Array) -> Batch:
+    """Return the episodes in `rows`; what has no step is that of the whole batch."""
+    return batch._replace(**{k: leaf[rows] for k, leaf in stepwise(batch).items()})
+
+
+def select_steps(batch: Batch, rows: Array) -> Batch:
+    """Return the steps in `rows`, of all N H, as if they were one episode [1, M]."""
+    line = (1, batch.alive.size)
+    flat = {k: x.reshape(*line, *x.shape[2:]) for k, x in stepwise(batch).items()}
+    return batch._replace(**{k: leaf[:, rows] for k, leaf in flat.items()})

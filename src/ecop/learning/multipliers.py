@@ -14,6 +14,12 @@ from ecop.learning.averages import Average, follow, start
 from ecop.learning.descent import descend
 from ecop.learning.options import flat
 
+# The largest violation, in its unit, that one iteration can mend: a policy that moves by
+# a KL of 0.005 changes a mean of standardised advantages by at most sqrt(2 * 0.005).
+# An integral that saw more would grow far beyond the price needed while the policy is
+# still on its way.
+REACH = 0.05
+
 
 class Multiplier(NamedTuple):
     """Multipliers under gradient ascent."""
@@ -40,9 +46,9 @@ class Ascent:
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
-        """The rule with its rate."""
-        make = {"plain": optax.sgd, "adam": optax.adam}[self.multiplier_rule]
-        return make(self.multiplier_rate)
+        """The rule, for a rate of 1."""
+        adam = self.multiplier_rule == "adam"
+        return optax.scale_by_adam() if adam else optax.identity()
 
     def init(self, count: int) -> Multiplier:
         """Zero multipliers."""
@@ -56,8 +62,10 @@ class Ascent:
         maximum: float = jnp.inf,
     ) -> Multiplier:
         """Lambda <- proj(lambda + rate violation), the gradient of lambda (J_C - d)."""
+        violation = jnp.clip(violation, -REACH, REACH)
+        rate = self.multiplier_rate
         value, moments = descend(
-            self.optimiser, -violation, state.value, state.optimiser
+            self.optimiser, -violation, state.value, state.optimiser, rate
         )
         return Multiplier(jnp.clip(value, 0.0, maximum), moments)
 

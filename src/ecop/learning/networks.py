@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ecop.learning.time import time_size, time_table
+from ecop.learning.time import gate_scale, time_size, time_table
 from ecop.types import Box, Spec
 
 Form = Literal["time", "per_step", "stationary"]
@@ -112,10 +112,14 @@ def init_mlp(key: Array, sizes: tuple[int, ...], last_scale: float) -> tuple[Any
     return tuple(layers)
 
 
-def mlp(layers: tuple[Any, ...], x: Float[Array, "B I"]) -> Float[Array, "B out"]:
-    """Tanh layers, the last one linear."""
-    for layer in layers[:-1]:
+def mlp(
+    layers: tuple[Any, ...], x: Float[Array, "B I"], gate: Array | None = None
+) -> Float[Array, "B out"]:
+    """Tanh layers, the last one linear; `gate` [B, U] scales the first's units."""
+    for i, layer in enumerate(layers[:-1]):
         x = jnp.tanh(x @ layer["w"] + layer["b"][None])
+        if i == 0 and gate is not None:
+            x = x * gate
     return x @ layers[-1]["w"] + layers[-1]["b"][None]
 
 
@@ -137,21 +141,39 @@ class Network:
         if self.form == "per_step":
             keys = jax.random.split(key, self.horizon)
             return jax.vmap(lambda k: init_mlp(k, sizes, self.last_scale))(keys)
-        return init_mlp(key, sizes, self.last_scale)
+        layers = init_mlp(key, sizes, self.last_scale)
+        if self.form == "time" and self.hidden:
+            shape = (time_size(self.horizon), self.hidden[0])
+            g = gate_scale(self.horizon) * jax.random.normal(
+                jax.random.fold_in(key, 1), shape, jnp.float32
+            )
+            layers = ({**layers[0], "g": g}, *layers[1:])
+        return layers
+
+    def gated(self, params: Any, x: Array) -> Array:
+        """Output [B, out] of a network that reads the time."""
+        if not self.hidden:
+            return mlp(params, x)
+        return mlp(params, x, 1.0 + x[:, self.inputs :] @ params[0]["g"])
 
     def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Array:
         """Output [N, out] for inputs of one step h."""
         if self.form == "per_step":
             params = jax.tree.map(lambda leaf: leaf[h], params)
-        return mlp(params, x if self.form == "time" else x[:, : self.inputs])
+        if self.form == "time":
+            return self.gated(params, x)
+        return mlp(params, x[:, : self.inputs])
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Array:
         """Output [N, K, out] for K steps; `per_step` parameters are those K steps'."""
         if self.form == "per_step":
             rows = x[..., : self.inputs]
             return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(params, rows)
-        x = x if self.form == "time" else x[..., : self.inputs]
-        rows = mlp(params, x.reshape(-1, x.shape[-1]))
+        flat = x.reshape(-1, x.shape[-1])
+        if self.form == "time":
+            rows = self.gated(params, flat)
+        else:
+            rows = mlp(params, flat[:, : self.inputs])
         return rows.reshape(*x.shape[:-1], self.outputs)
 
 
