@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ecop.simulators.worker import Result
-from ecop.types import Box, Constraint, Spec
+from ecop.simulators.player import Result
+from ecop.types import Box, Constraint, HostStep, Spec
 
 SPEC = Spec(2, Box(1), 6, (Constraint("work", 3.0),))
 
@@ -71,6 +71,30 @@ class Make(NamedTuple):
 
     def __call__(self) -> Counter:
         return Counter(self.fault, self.once)
+
+
+class CountersAtOnce:
+    """Counters as one batched task; all end at a given step, if any."""
+
+    def __init__(self, end: int | None = None) -> None:
+        self.spec, self.end, self.steps = SPEC, end, 0
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        self.counters = [Counter() for _ in seeds]
+        self.failed = np.zeros(len(seeds), bool)
+        pairs = zip(self.counters, seeds.tolist(), strict=True)
+        return np.stack([counter.reset(seed) for counter, seed in pairs])
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        self.steps += 1
+        pairs = zip(self.counters, actions, strict=True)
+        results = [counter.step(action) for counter, action in pairs]
+        observation, reward, costs, ended = map(np.array, zip(*results, strict=True))
+        self.failed |= (ended > 0) | (self.steps == self.end)
+        return HostStep(observation, reward, costs, self.failed.copy())
+
+    def close(self) -> None:
+        pass
 
 
 class Nested(Counter):

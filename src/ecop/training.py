@@ -28,7 +28,7 @@ from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import living_mean, moments, or_one
 from ecop.rollout import Actor, collect_host, collect_jax
 from ecop.simulators.cores import cores
-from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
+from ecop.types import Batch, Episodes, HostTask, Spec, TrainState
 
 Metrics = dict[str, Array]
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
@@ -215,7 +215,7 @@ class Learner:
         batch = Batch(
             observation=x,
             action=episodes.action,
-            log_prob=episodes.log_prob,
+            log_prob=self.policy.over(state.policy, x).log_prob(episodes.action),
             alive=episodes.alive,
             adv=advantages[..., 0],
             cost_adv=advantages[..., 1:],
@@ -290,7 +290,7 @@ def run_seeds(
     round is under way while the caller handles this one. On an accelerator the seeds
     are one vmapped program.
     """
-    if isinstance(learner.env, HostEnv):
+    if isinstance(learner.env, HostTask):
         yield from _host_rounds(learner, states, counts)
     elif jax.default_backend() == "cpu":
         yield from _threaded_rounds(learner, states, counts)
@@ -328,14 +328,15 @@ def _threaded_rounds(
 def _host_rounds(
     learner: Learner, states: list[TrainState], counts: list[int]
 ) -> Iterator[Round]:
-    collect = collect_host(learner.env, learner.policy, learner.config.episodes)
+    collect = collect_host(learner.env, learner.policy)
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
     with ThreadPoolExecutor(cores()) as pool:
         for _ in range(sum(counts)):
-            actors = stack([Actor(s.policy, s.normaliser) for s in states])
-            batch = collect(actors, stack([keys(s)[0] for s in states]))
-            done = list(pool.map(learn, states, unstack(batch)))
+            actors = [Actor(s.policy, s.normaliser) for s in states]
+            episodes = [learner.config.episodes] * len(states)
+            batches = collect(actors, [keys(s)[0] for s in states], episodes)
+            done = list(pool.map(learn, states, batches))
             after = [state for state, _ in done]
             metrics = [stack([metrics]) for _, metrics in done]
             yield Round(1, states, after, [_first(m, 1) for m in metrics])
