@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import signal
 import subprocess
@@ -14,8 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ecop.simulators.worker import Result
-from ecop.types import Box, Constraint, Spec
+from ecop.simulators.player import Result
+from ecop.types import Box, Constraint, HostStep, Spec
 
 SPEC = Spec(2, Box(1), 6, (Constraint("work", 3.0),))
 
@@ -71,6 +73,111 @@ class Make(NamedTuple):
 
     def __call__(self) -> Counter:
         return Counter(self.fault, self.once)
+
+
+class Counted(Counter):
+    """Counts its own steps."""
+
+    steps = 0
+    closed = False
+
+    def step(self, action: np.ndarray) -> Result:
+        self.steps += 1
+        return super().step(action)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class MakeMarked(NamedTuple):
+    """Leaves a file for every simulator made."""
+
+    folder: str
+
+    def __call__(self) -> Counter:
+        Path(self.folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        return Counter()
+
+
+class Slow(Counter):
+    """Takes 0.1 s for a step."""
+
+    def step(self, action: np.ndarray) -> Result:
+        time.sleep(0.1)
+        return super().step(action)
+
+
+class Wide:
+    """Shows the end of a long action."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        return np.full(50_000, seed, np.float32)
+
+    def step(self, action: np.ndarray) -> Result:
+        return Result(action[-50_000:], float(action[0]), [])
+
+    def close(self) -> None:
+        pass
+
+
+class Misshapen(Counter):
+    """Has an observation too long, or two costs where there is one."""
+
+    def __init__(self, illness: str) -> None:
+        super().__init__()
+        self.illness = illness
+
+    def reset(self, seed: int) -> np.ndarray:
+        first = super().reset(seed)
+        return np.zeros(3) if self.illness == "observation" else first
+
+    def step(self, action: np.ndarray) -> Result:
+        return super().step(action)._replace(costs=[1.0, 2.0])
+
+
+class MakeDying(NamedTuple):
+    """A SUMO task whose process is killed in step 7 of its first episode, once."""
+
+    task: str
+    file: str
+
+    def __call__(self) -> Any:
+        module = importlib.import_module(f"ecop.envs.sumo.{self.task.lower()}")
+        made = getattr(module, self.task)()
+        taken, step = itertools.count(), made.step
+
+        def dying(action: np.ndarray) -> Result:
+            if next(taken) == 7 and not Path(self.file).exists():
+                Path(self.file).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return step(action)
+
+        made.step = dying
+        return made
+
+
+class CountersAtOnce:
+    """Counters as one batched task; all end at a given step, if any."""
+
+    def __init__(self, end: int | None = None) -> None:
+        self.spec, self.end, self.steps = SPEC, end, 0
+
+    def reset(self, seeds: np.ndarray) -> np.ndarray:
+        self.counters = [Counter() for _ in seeds]
+        self.failed = np.zeros(len(seeds), bool)
+        pairs = zip(self.counters, seeds.tolist(), strict=True)
+        return np.stack([counter.reset(seed) for counter, seed in pairs])
+
+    def step(self, actions: np.ndarray) -> HostStep:
+        self.steps += 1
+        pairs = zip(self.counters, actions, strict=True)
+        results = [counter.step(action) for counter, action in pairs]
+        observation, reward, costs, ended = map(np.array, zip(*results, strict=True))
+        self.failed |= (ended > 0) | (self.steps == self.end)
+        return HostStep(observation, reward, costs, self.failed.copy())
+
+    def close(self) -> None:
+        pass
 
 
 class Nested(Counter):

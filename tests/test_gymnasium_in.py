@@ -12,8 +12,9 @@ from ecop import runs
 from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, NamedCosts, VectorReward
 from ecop.interop.gymnasium_in import action_map
+from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorPool
-from ecop.types import Box, Discrete
+from ecop.types import Box, Discrete, Part
 from simulators import SPEC, Gym, Make, make_gym, work
 
 TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}
@@ -21,11 +22,18 @@ QUICK = "ppo_lag"  # compiles in a moment
 SEEDS = np.array([3, 4, 5], np.uint32)
 
 
-def first_step(env):
-    env.reset(SEEDS)
-    out = env.step(np.full((3, 1), 0.5, np.float32))  # 5 in the bounds [2, 6]
+def episodes(env, action=0.0):
+    """Three episodes with the same action in every step."""
+    rows = np.full((env.spec.horizon, 1), action, np.float32)
+    out = env.play([script(env.spec)], [Part(int(seed), 0, rows) for seed in SEEDS])
     env.close()
     return out
+
+
+def first_steps(env):
+    """Rewards and costs of the first steps."""
+    out = episodes(env, 0.5)  # 5 in the bounds [2, 6]
+    return [x.reward[0] for x in out], [x.costs[0] for x in out]
 
 
 @pytest.mark.parametrize(
@@ -58,9 +66,9 @@ def test_costs_of_every_convention(way, costs, names, values):
     env = ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
     assert env.spec.cost_names == names
     assert env.spec.observation_size == 4
-    out = first_step(env)
-    np.testing.assert_allclose(out.costs, [values] * 3)
-    np.testing.assert_array_equal(out.reward, 1.0)
+    reward, paid = first_steps(env)
+    np.testing.assert_allclose(paid, [values] * 3, rtol=1e-6)
+    np.testing.assert_array_equal(reward, 1.0)
     limits = (4.0, 5.0) if way == "attributes" else (np.inf,) * len(names)
     assert env.spec.limits == limits
 
@@ -94,7 +102,7 @@ def test_a_cost_that_is_not_there_is_an_error(way, costs, words):
 def test_a_wrong_adapter_fails_at_the_first_step(way, costs, words):
     env = ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
     with pytest.raises(RuntimeError, match=words):
-        first_step(env)
+        first_steps(env)
 
 
 def test_limits_by_name():
@@ -112,20 +120,20 @@ def test_actions():
         spaces.Box(np.array([-2, 0]), np.array([2, 1]), dtype=np.float32)
     )
     assert kind == Box(2)
-    np.testing.assert_allclose(to(np.array([0.5, -3.0])), [1.0, 0.0])
+    np.testing.assert_allclose(to(np.array([[0.5, -3.0]])), [[1.0, 0.0]])
     kind, to = action_map(spaces.Discrete(3, start=5))
     assert kind == Discrete(3)
-    assert to(np.array(2)) == 7
+    assert to(np.array([2, 0])) == [7, 5]
     space = spaces.MultiDiscrete([2, 3])
     kind, to = action_map(space)
     assert kind == Discrete(6)
-    assert sorted({tuple(to(np.array(i)).tolist()) for i in range(6)}) == [
-        (a, b) for a in range(2) for b in range(3)
+    assert np.asarray(to(np.arange(6))).tolist() == [
+        [a, b] for a in range(2) for b in range(3)
     ]
-    assert space.contains(to(np.array(5)))
+    assert space.contains(to(np.array([5]))[0])
     kind, to = action_map(spaces.MultiBinary(3))
     assert kind == Discrete(8)
-    assert spaces.MultiBinary(3).contains(to(np.array(5)))
+    assert spaces.MultiBinary(3).contains(to(np.array([5]))[0])
     for bad, words in (
         (spaces.MultiDiscrete([40, 40]), "1600 combinations"),
         (spaces.Box(-np.inf, np.inf, (1,)), "without bounds"),
@@ -137,24 +145,19 @@ def test_actions():
 
 def test_an_early_end_is_absorbing_and_counted(caplog):
     env = ecop.from_gymnasium(partial(Gym, "cost", 3), horizon=6)
-    env.reset(SEEDS)
-    outs = [env.step(np.zeros((3, 1))) for _ in range(6)]
-    assert [out.failed.all() for out in outs] == [False, False, True, True, True, True]
-    assert [out.costs.sum() for out in outs] == [12, 12, 12, 0, 0, 0]
+    for record in episodes(env):
+        assert record.ended == 2
+        assert record.costs.tolist() == [[4], [4], [4]]
     assert env.ends == {"terminated": 0, "truncated": 3}
     assert "before the horizon of 6" in caplog.text
     exact = ecop.from_gymnasium(partial(Gym, "cost", 6), horizon=6)
-    exact.reset(SEEDS)
-    outs = [exact.step(np.zeros((3, 1))) for _ in range(6)]
+    assert [record.ended for record in episodes(exact)] == [0, 0, 0]
     assert exact.ends == {"terminated": 0, "truncated": 0}
-    assert not outs[-1].failed.any()
 
 
 def test_the_time_limit_of_an_id_is_lifted():
     env = ecop.from_gymnasium("Pendulum-v1", horizon=210, costs=work)
-    env.reset(SEEDS)
-    outs = [env.step(np.zeros((3, 1))) for _ in range(210)]
-    assert not outs[-1].failed.any()
+    assert [len(record.reward) for record in episodes(env)] == [210] * 3
     assert ecop.from_gymnasium("Pendulum-v1", costs=work).spec.horizon == 200
 
 
@@ -162,7 +165,9 @@ def test_workers_train_to_the_same_bits_and_resume(tmp_path):
     finals = []
     for workers in (0, 2):
         path = tmp_path / str(workers)
-        env = ecop.from_gymnasium(make_gym, horizon=6, limits=[20.0], workers=workers)
+        env = ecop.from_gymnasium(
+            make_gym, horizon=6, limits=[20.0], workers=workers, live=1 + workers
+        )
         ecop.train(env, QUICK, out=path, iterations=2, **TINY)
         env.close()
         run = ecop.resume(path, iterations=4)
@@ -195,17 +200,16 @@ def test_an_environment_without_a_name_must_be_given_again(tmp_path):
 
 @pytest.mark.parametrize("fault", ["raise", "kill"])
 def test_a_fault_for_good_is_saved_and_can_go_on(fault, tmp_path, monkeypatch):
-
-    reset = SimulatorPool.reset
+    play = SimulatorPool.play
     calls = []
 
-    def third_batch_is_ill(self, seeds):
-        calls.append(seeds)
+    def third_batch_is_ill(self, policies, parts):
+        calls.append(parts)
         if len(calls) == 3:
-            seeds = np.ones_like(seeds)
-        return reset(self, seeds)
+            parts = [part._replace(seed=1) for part in parts]
+        return play(self, policies, parts)
 
-    monkeypatch.setattr(SimulatorPool, "reset", third_batch_is_ill)
+    monkeypatch.setattr(SimulatorPool, "play", third_batch_is_ill)
     whole, path = tmp_path / "whole", tmp_path / "faulty"
     options = {"iterations": 4, **TINY}
     ill = SimulatorPool(Make(fault), SPEC, workers=1)
@@ -213,7 +217,7 @@ def test_a_fault_for_good_is_saved_and_can_go_on(fault, tmp_path, monkeypatch):
         ecop.train(ill, QUICK, out=path, **options)
     assert caught.value.run.iteration == 2
     assert not ill._workers
-    monkeypatch.setattr(SimulatorPool, "reset", reset)
+    monkeypatch.setattr(SimulatorPool, "play", play)
     healthy = SimulatorPool(Make(), SPEC)
     assert ecop.load(path, env=healthy).iteration == 2
     assert ecop.resume(path, env=healthy).finished

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -56,7 +57,7 @@ def test_the_learners_episodes(walk):
     actor = stack([Actor(params, normaliser.init(2))])
     key = stack([jax.random.key(7)])
     batch = collector(Walk(), policy, 8)(actor, key)
-    seeds, _ = jax.jit(lambda key: draws(policy, key, 8))(key[0])
+    seeds, _ = jax.jit(lambda key: draws(policy, key, jnp.arange(8)))(key[0])
     env = ecop.make_gymnasium("Walk")
     ends = set()
     for n, seed in enumerate(np.asarray(seeds).tolist()):

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulators": NOUNS,
     "envs": NOUNS | {"simulators", "drawing.scenes"},
     "envs.tabular": NOUNS | TRUTH,
-    "rollout": NOUNS | {"learning"},
+    "rollout": NOUNS | {"learning", "simulators.acting"},
     "training": NOUNS | {"learning", "rollout", "simulators.cores"},
     "evaluate": LEARNER,
     "beta": LEARNER | {"algorithms"},
@@ -100,7 +100,7 @@ def test_only_finetune_imports_torch():
 
 def test_modules_that_must_start_quickly_import_no_jax():
     """Neither they nor what they import."""
-    quick = "types errors recipes envs cli simulators.worker simulators.wire"
+    quick = "types errors recipes envs cli simulators.worker simulators.pool"
     names = ", ".join(f"ecop.{name}" for name in quick.split())
     code = f"import sys, {names}; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +19,10 @@ from ecop.drawing.scenes import Traffic
 from ecop.envs.sumo import bottleneck, grid, simulation
 from ecop.errors import UserError
 from ecop.interop.check import play_host, random_actions
-from ecop.rollout import waves
-from ecop.types import Box, Filmed, Played
+from ecop.simulators.acting import script
+from ecop.simulators.pool import SimulatorPool
+from ecop.types import Box, Filmed, Part, Played
+from simulators import MakeDying
 
 SEEDS = np.array([3, 2**32 - 1, 7], np.uint32)
 HORIZON = 12
@@ -45,7 +45,7 @@ def test_the_paper_s_sizes(task, size, actions, limit):
     assert (spec.observation_size, spec.action) == (size, Box(actions))
     assert (spec.horizon, spec.limits) == (200, (limit,))
     seen = episodes(task, 0)
-    assert seen.observation.shape == (3, HORIZON + 1, size)
+    assert seen.observation.shape == (3, HORIZON, size)
     assert np.isfinite(seen.observation).all()
     assert not np.array_equal(seen.observation[0], seen.observation[2])
 
@@ -60,34 +60,27 @@ def test_any_number_of_workers_gives_the_same_bits(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_killed_worker_is_replaced_and_nothing_changes(task, caplog):
-    env = ecop.make(task, horizon=HORIZON, workers=2)
-    actions = random_actions(env.spec, 2)
-    whole = play_host(env, SEEDS[:2], actions)
-    rows = [env.reset(SEEDS[:2])]
-    for h, action in enumerate(actions):
-        if h == 7:
-            os.kill(env._workers[1].process.pid, signal.SIGKILL)
-        rows.append(env.step(action).observation)
-    np.testing.assert_array_equal(np.stack(rows, 1), whole.observation)
-    assert env.faults == 1
-    env.close()
-
-
-def test_more_episodes_than_processes_run_in_waves():
-    env = ecop.make("Grid", workers=2)
-    assert env.capacity == 2
-    assert waves(env, 5) == [slice(0, 2), slice(2, 4), slice(4, 5)]
-    with pytest.raises(UserError, match="at most 2, wave by wave"):
-        env.reset(SEEDS)
+def test_a_worker_that_dies_is_replaced_and_nothing_changes(task, caplog, tmp_path):
+    here = ecop.make(task, horizon=HORIZON, workers=0)
+    make = MakeDying(task, str(tmp_path / "died"))
+    ill = SimulatorPool(make, here.spec, workers=2, live=1)
+    actions = random_actions(here.spec, len(SEEDS))
+    both = (play_host(env, SEEDS, actions) for env in (here, ill))
+    for a, b in zip(*both, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert ill.faults == 1
+    assert "killed by SIGKILL" in caplog.text
+    here.close()
+    ill.close()
 
 
 def test_one_worker_per_core_and_none_for_a_single_one(monkeypatch):
     monkeypatch.setenv("NPROC", "3")
-    assert ecop.make("Grid").capacity == 3
+    grids = ecop.make("Grid")
+    assert (grids.workers, grids.live) == (3, 1)
     monkeypatch.setenv("NPROC", "1")
-    alone = ecop.make("Grid")
-    alone.reset(SEEDS[:1])
+    alone = ecop.make("Grid", horizon=2)
+    alone.play([script(alone.spec)], [Part(3, 0, np.zeros((2, 4), np.float32))])
     assert libsumo.isLoaded(), "it runs in this process"
     alone.close()
     monkeypatch.setenv("NPROC", "many")

@@ -100,7 +100,7 @@ def test_compiled_once(monkeypatch):
 
 def test_metrics_are_of_the_episodes_collected():
     """And an evaluation is of others, even at the same state."""
-    task = learner(Walk())
+    task = learner(Walk(horizon=24))
     collect = collector(task.env, task.policy, SMALL.episodes)
     for part in run_seeds(task, init_seeds(task), [1, 1]):
         actors = stack([Actor(s.policy, s.normaliser) for s in part.before])

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -15,26 +16,41 @@ import pytest
 from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, VectorReward
 from ecop.interop.gymnasium_in import Factory, Maker
+from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.simulators.wire import decode, encode, pack, unpack
-from ecop.types import HostEnv
-from simulators import SPEC, Counter, Make, MakeNested, jax_free, make_gym, work
+from ecop.types import Discrete, Part, Playing, Spec
+from simulators import (
+    SPEC,
+    Counted,
+    Counter,
+    Make,
+    MakeMarked,
+    MakeNested,
+    Misshapen,
+    Slow,
+    Wide,
+    jax_free,
+    make_gym,
+    work,
+)
 
 SEEDS = np.array([1, 2, 5, 7, 9], np.uint32)
 
 
 def episodes(pool, seeds=SEEDS):
-    actions = np.random.default_rng(0).normal(size=(6, 5, 1))[:, : len(seeds)]
-    out = [pool.reset(seeds)]
-    for action in actions:
-        out += [part.copy() for part in pool.step(action)]
-    return out
+    """Episodes with actions that depend on the seed alone."""
+    draws = [np.random.default_rng(99 + s).normal(size=(6, 1)) for s in seeds]
+    parts = [Part(int(s), 0, rows) for s, rows in zip(seeds, draws, strict=True)]
+    return pool.play([script(SPEC)], parts)
 
 
 def assert_equal(a, b):
-    for x, y in zip(a, b, strict=True):
-        assert x.dtype == y.dtype
-        np.testing.assert_array_equal(x, y)
+    for one, other in zip(a, b, strict=True):
+        assert one.ended == other.ended
+        for x, y in zip(one[:4], other[:4], strict=True):
+            assert x.dtype == y.dtype
+            np.testing.assert_array_equal(x, y)
 
 
 def gone(pid, seconds=20.0):
@@ -63,7 +79,7 @@ def expected():
 @pytest.mark.parametrize("workers", [1, 2, 9])
 def test_processes_give_the_bits_of_one_process(expected, workers):
     pool = SimulatorPool(Make(), SPEC, workers=workers)
-    assert isinstance(pool, HostEnv)
+    assert isinstance(pool, Playing)
     assert_equal(episodes(pool), expected)
     assert_equal(episodes(pool), expected)
     assert pool.ends == {"terminated": 2, "truncated": 0}
@@ -71,30 +87,55 @@ def test_processes_give_the_bits_of_one_process(expected, workers):
     assert len(pids) == min(workers, 5)
     pool.close()
     assert all(gone(pid) for pid in pids)
-    assert_equal(episodes(pool, SEEDS[:1]), [part[:1] for part in expected])
+    assert_equal(episodes(pool, SEEDS[:1]), expected[:1])
     pool.close()
 
 
-def test_an_ended_episode_stands_still(expected):
-    observation, reward, costs, failed = (expected[1 + i :: 4] for i in range(4))
-    assert [bool(f[2]) for f in failed] == [False, True, True, True, True, True]
-    for h in range(2, 6):
-        np.testing.assert_array_equal(observation[h][2], observation[1][2])
-        assert reward[h][2] == 0
-        assert costs[h][2] == 0
+def test_an_episode_ends_where_it_ends(expected):
+    assert [record.ended for record in expected] == [0, 0, 1, 0, 0]
+    assert [len(record.reward) for record in expected] == [6, 6, 2, 6, 6]
+    assert [record.observation.shape for record in expected][2] == (2, 2)
+
+
+@pytest.mark.parametrize("live", [1, 2, 8])
+def test_live_simulators_are_bounded(expected, live):
+    """No more are made, and each step is one of a living episode."""
+    made = []
+
+    def make():
+        made.append(Counted())
+        return made[-1]
+
+    pool = SimulatorPool(make, SPEC, live=live)
+    for _ in range(2):
+        assert_equal(episodes(pool), expected)
+    assert len(made) == min(live, 5)
+    assert sum(simulator.steps for simulator in made) == 2 * 26
+    pool.close()
+    assert all(simulator.closed for simulator in made)
+
+
+def test_a_worker_has_its_share_of_live_simulators(tmp_path):
+    pool = SimulatorPool(MakeMarked(str(tmp_path)), SPEC, workers=2, live=2)
+    episodes(pool)
+    episodes(pool)
+    pool.close()
+    made = [file.name.split("-")[0] for file in tmp_path.iterdir()]
+    assert max(made.count(pid) for pid in made) == 2
 
 
 def test_workers_import_no_jax():
     pool = SimulatorPool(jax_free, SPEC, workers=1)
-    pool.reset(SEEDS)
+    episodes(pool)
     pool.close()
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "kill", "exit"])
 def test_a_fault_is_mended_once_and_changes_nothing(fault, expected, tmp_path, caplog):
+    """Episode 1 fails in the middle; those beside it begin again too."""
     make = Make(fault, str(tmp_path / "happened"))
     pool = SimulatorPool(make, SPEC, workers=2, timeout=1.5)
-    pool.reset(SEEDS)
+    assert_equal(episodes(pool, SEEDS[1:2]), expected[1:2])
     before = processes(pool)
     assert_equal(episodes(pool), expected)
     assert pool.faults == 1
@@ -102,14 +143,15 @@ def test_a_fault_is_mended_once_and_changes_nothing(fault, expected, tmp_path, c
     words = {"raise": "the cart fell off", "hang": "in misbehave"}
     words |= {"kill": "killed by SIGKILL", "exit": "exit code 7"}
     assert words[fault] in caplog.text
-    assert "3 episode(s), 4 step(s) so far" in caplog.text
+    assert "A fresh worker plays its" in caplog.text
+    assert_equal(episodes(pool), expected)
     pool.close()
 
 
 @pytest.mark.parametrize("fault", ["raise", "hang", "kill", "exit"])
 def test_a_second_fault_stops_and_leaves_no_process(fault, caplog):
     pool = SimulatorPool(Make(fault), SPEC, workers=2, timeout=1.0)
-    pool.reset(SEEDS)
+    episodes(pool, SEEDS[1:3])
     pids = processes(pool)
     with pytest.raises(SimulatorError, match="failed twice") as caught:
         episodes(pool)
@@ -118,18 +160,79 @@ def test_a_second_fault_stops_and_leaves_no_process(fault, caplog):
         assert "in step 3 of the episode with seed 1" in str(caught.value)
     assert not pool._workers
     assert all(gone(pid) for pid in pids)
+    assert len(episodes(pool, SEEDS[1:])) == 4, "it can go on with others"
+    pool.close()
 
 
-def test_a_worker_killed_from_outside_between_steps(expected, caplog):
-    pool = SimulatorPool(Make(), SPEC, workers=2)
-    out = [pool.reset(SEEDS)]
-    for h, action in enumerate(np.random.default_rng(0).normal(size=(6, 5, 1))):
-        if h == 4:
-            os.kill(processes(pool)[1], signal.SIGKILL)
-        out += [part.copy() for part in pool.step(action)]
-    assert_equal(out, expected)
+@pytest.mark.parametrize("moment", ["between batches", "in an episode"])
+def test_a_worker_killed_from_outside(moment, expected, caplog):
+    """It is replaced, and all episodes have the bits they had."""
+    pool = SimulatorPool(Slow, SPEC, workers=2)
+    episodes(pool, SEEDS[1:3])
+    victim = processes(pool)[0]
+    kill = partial(os.kill, victim, signal.SIGKILL)
+    if moment == "between batches":
+        kill()
+        gone(victim)
+    else:
+        threading.Timer(0.15, kill).start()
+    assert_equal(episodes(pool), expected)
     assert pool.faults == 1
     pool.close()
+
+
+def test_a_worker_that_stands_still_is_killed(expected, caplog, monkeypatch):
+    """One that was stopped cannot end by itself."""
+    monkeypatch.setattr("ecop.simulators.pool.GRACE", 0.5)
+    pool = SimulatorPool(Make(), SPEC, workers=1, timeout=1.0)
+    episodes(pool, SEEDS[:1])
+    os.kill(processes(pool)[0], signal.SIGSTOP)
+    assert_equal(episodes(pool), expected)
+    assert "did not answer and was killed" in caplog.text
+    pool.close()
+
+
+def test_the_time_out_is_of_a_step_not_of_an_episode(expected):
+    """Thirty steps of 0.1 s pass a time-out of 1.5 s."""
+    pool = SimulatorPool(Slow, SPEC, workers=1, timeout=1.5)
+    assert_equal(episodes(pool), expected)
+    assert pool.faults == 0
+    pool.close()
+
+
+def test_an_interrupt_leaves_no_batch_behind(expected):
+    pool = SimulatorPool(Slow, SPEC, workers=2)
+    episodes(pool, SEEDS[1:3])
+    pids = processes(pool)
+    threading.Timer(0.15, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        episodes(pool)
+    assert all(gone(pid) for pid in pids)
+    assert_equal(episodes(pool), expected)
+    pool.close()
+
+
+def test_episodes_of_any_size_pass_both_ways():
+    """Noise and records that no pipe holds, more of them than a worker has at once."""
+    spec = Spec(50_000, Discrete(700), 6)
+    noise = np.random.default_rng(0).normal(size=(12, 6, 60_000)).astype(np.float32)
+    parts = [Part(n, 0, noise[n]) for n in range(12)]
+    here, there = (SimulatorPool(Wide, spec, workers=w, live=2) for w in (0, 2))
+    plays = [pool.play([script(spec)], parts) for pool in (here, there)]
+    assert_equal(*plays)
+    there.close()
+
+
+@pytest.mark.parametrize(
+    ("illness", "words"),
+    [
+        ("observation", r"shape \(3,\), where the task has 2"),
+        ("costs", "1 were expected"),
+    ],
+)
+def test_wrong_shapes_are_refused(illness, words):
+    with pytest.raises(SimulatorError, match=words):
+        episodes(SimulatorPool(partial(Misshapen, illness), SPEC))
 
 
 def test_an_error_in_this_process_is_shown_too():
@@ -143,9 +246,12 @@ import sys
 sys.path[:0] = {path!r}
 import numpy as np
 from ecop.simulators.pool import SimulatorPool
+from ecop.simulators.acting import script
+from ecop.types import Part
 from simulators import SPEC, MakeNested, Make
 pool = SimulatorPool({make}, SPEC, workers=1, timeout=300.0)
-pool.reset(np.array([1], np.uint32))
+parts = [Part(1, 0, np.zeros((6, 1)))]
+pool.play([script(SPEC)], [parts[0]._replace(seed=2)])
 print(pool._workers[0].process.pid, flush=True)
 {rest}
 """
@@ -160,7 +266,7 @@ def parent(make, rest):
 
 def test_a_killed_parent_takes_hung_workers_and_their_children_along(tmp_path):
     file = tmp_path / "pids"
-    process = parent(f"MakeNested({str(file)!r})", "pool.step(np.zeros((1, 1)))")
+    process = parent(f"MakeNested({str(file)!r})", "pool.play([script(SPEC)], parts)")
     deadline = time.monotonic() + 60
     while not (file.exists() and file.read_text()):
         assert time.monotonic() < deadline
@@ -184,15 +290,16 @@ def test_workers_end_however_the_parent_ends(rest):
 def test_a_killed_worker_takes_its_children_along(tmp_path):
     file = tmp_path / "pids"
     pool = SimulatorPool(MakeNested(str(file)), SPEC, workers=1, timeout=1.0)
-    pool.reset(SEEDS[:1])
-    with pytest.raises(SimulatorError, match="hung for"):
-        pool.step(np.zeros((1, 1)))
+    with pytest.raises(SimulatorError, match="hung for 1 s"):
+        episodes(pool, SEEDS[:1])
     assert all(gone(int(word)) for word in file.read_text().split())
 
 
 def test_bad_options():
     with pytest.raises(UserError, match="workers"):
         SimulatorPool(Make(), SPEC, workers=-1)
+    with pytest.raises(UserError, match="live"):
+        SimulatorPool(Make(), SPEC, live=0)
     bound = Make().__call__
     for unnamed in (lambda: Counter(), partial(lambda: Counter()), bound):
         with pytest.raises(UserError, match="in a module of its own"):

@@ -326,6 +326,7 @@ def plan(run: Run) -> Iterator[int]:
     while not run.finished if run.learner.open_ended else done < total:
         to_checkpoint = CHECKPOINT_EVERY - done % CHECKPOINT_EVERY
         count = min(DISPATCH, to_checkpoint, max(total - done, 1))
+        count = 1 if run.learner.open_ended else count
         yield count
         done += count
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import Learner, stack
-from ecop.types import Episodes, HostEnv, Played, Spec, TrainState
+from ecop.types import Episodes, HostTask, Played, Spec, TrainState
 
 # Training folds the iteration into the seed's key; evaluation folds from the far end.
 EVALUATION = 2**32 - 1
@@ -90,9 +91,9 @@ def fresh_episode(learner: Learner, state: TrainState) -> Played:
     """One fresh episode of a policy."""
     batch = fresh_episodes(learner, [state], 1)
     episode = Episodes(*(np.asarray(x)[0, 0] for x in batch))
-    seeds, _ = draws(learner.policy, fresh_key(state), 1)
+    seeds, _ = draws(learner.policy, fresh_key(state), jnp.arange(1))
     states = None
-    if not isinstance(learner.env, HostEnv):
+    if not isinstance(learner.env, HostTask):
         again = jax.jit(lambda *x: replay(learner.env, *x))
         states = again(seeds[0], episode.action)
     steps = int(episode.alive.sum())

@@ -1,14 +1,16 @@
-"""The one seam to simulators: `collect(actors[S], keys[S]) -> Episodes[S, N, H]`.
+"""The one seam to simulators: from policies and keys to whole episodes [N, H].
 
 A JAX environment is mapped over episodes and scanned over time inside the compiled
-iteration (`collect_jax`); a host environment is stepped from Python, with one compiled
-call per step for the actions of all S x N episodes (`collect_host`). Both draw episode
-seeds and action noise from the key in the same way, so a NumPy twin of a JAX task
-gives the same episodes.
+iteration (`collect_jax`); a host task gets all episodes of all seeds at once, with
+their seeds, their noise and the policies as plain arrays, and NumPy acts
+(`collect_host`). Both draw episode seeds and action noise from the key in the same way,
+so a NumPy twin of a JAX task gives the same episodes, up to rounding.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +22,20 @@ from jaxtyping import Array
 
 from ecop.learning import normaliser
 from ecop.learning.networks import Distribution, Policy, with_time
-from ecop.types import Episodes, HostEnv, JaxEnv, Limited
+from ecop.simulators.acting import act_together, product
+from ecop.types import (
+    Box,
+    Episodes,
+    HostEnv,
+    HostPolicy,
+    HostTask,
+    JaxEnv,
+    Part,
+    Playing,
+    Record,
+)
+
+DRAWN = 16  # episodes per call of the host's draws: one program for any number of them
 
 
 class Actor(NamedTuple):
@@ -38,11 +53,15 @@ def distribution(
     return policy.at(actor.params, with_time(x, h, policy.spec.horizon), h)
 
 
-def draws(policy: Policy, key: Array, episodes: int) -> tuple[Array, Array]:
-    """Episode seeds [N] uint32 and action noise [H, N, A]."""
-    seed_key, noise_key = jax.random.split(key)
-    seeds = jax.random.bits(seed_key, (episodes,), jnp.uint32)
-    return seeds, policy.noise(noise_key, (policy.spec.horizon, episodes))
+def draws(policy: Policy, key: Array, numbers: Array) -> tuple[Array, Array]:
+    """Seeds [N] uint32 and action noise [N, H, A] of the episodes of these numbers."""
+
+    def draw(number: Array) -> tuple[Array, Array]:
+        seed_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
+        seed = jax.random.bits(seed_key, (), jnp.uint32)
+        return seed, policy.noise(noise_key, (policy.spec.horizon,))
+
+    return jax.vmap(draw)(numbers)
 
 
 def episode_keys(seed: Array, horizon: int) -> tuple[Array, Array]:
@@ -56,20 +75,17 @@ def collect_jax(env: JaxEnv, policy: Policy, episodes: int) -> Callable[..., Epi
     horizon = policy.spec.horizon
 
     def collect(actor: Actor, key: Array) -> Episodes:
-        seeds, noise = draws(policy, key, episodes)
+        seeds, noise = draws(policy, key, jnp.arange(episodes))
         reset_keys, step_keys = jax.vmap(lambda s: episode_keys(s, horizon))(seeds)
 
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             state, observation, alive = carry
             h, noise, keys = x
-            actions = distribution(policy, actor, observation, h)
-            action = actions.sample(noise)
-            log_prob = actions.log_prob(action)
+            action = distribution(policy, actor, observation, h).sample(noise)
             out = jax.vmap(env.step)(keys, state, action)
             record = (
                 observation,
                 action,
-                log_prob,
                 jnp.where(alive > 0.0, out.reward, 0.0),
                 jnp.where(alive[:, None] > 0.0, out.costs, 0.0),
                 alive,
@@ -79,7 +95,8 @@ def collect_jax(env: JaxEnv, policy: Policy, episodes: int) -> Callable[..., Epi
 
         state, observation = jax.vmap(env.reset)(reset_keys)
         carry = (state, observation, jnp.ones(episodes, jnp.float32))
-        x = (jnp.arange(horizon), noise, jnp.moveaxis(step_keys, 1, 0))
+        noise, step_keys = (jnp.moveaxis(x, 1, 0) for x in (noise, step_keys))
+        x = (jnp.arange(horizon), noise, step_keys)
         (_, _, alive), record = lax.scan(step, carry, x)
         return Episodes(*(jnp.moveaxis(r, 0, 1) for r in record), failed=alive == 0.0)
 
@@ -97,77 +114,173 @@ def replay(env: JaxEnv, seed: Array, actions: Array) -> Any:
     return lax.scan(step, env.reset(reset_key)[0], (step_keys, actions))[1]
 
 
-def waves(env: HostEnv, count: int) -> list[slice]:
-    """Cut `count` episodes into parts that `env` can run at once."""
-    size = env.capacity if isinstance(env, Limited) else count
-    return [slice(i, min(i + size, count)) for i in range(0, count, size)]
-
-
 def collect_host(
-    env: HostEnv, policy: Policy, episodes: int
-) -> Callable[[Actor, Array], Episodes]:
-    """A function (actors[S], keys[S]) -> Episodes[S, N, H] that steps a simulator."""
-    horizon = policy.spec.horizon
+    env: HostTask, policy: Policy
+) -> Callable[[list[Actor], list[Array], list[int]], list[Episodes]]:
+    """A function (actors, keys, counts) -> Episodes[count, H] of each seed.
 
-    # lax.map, not vmap: a seed then has the same bits alone and beside others.
-    @jax.jit
-    def prepare(keys: Array) -> tuple[Array, Array]:
-        return lax.map(lambda key: draws(policy, key, episodes), keys)
+    The episodes of all seeds are played together. An episode's bits depend neither on
+    the others nor on the process it is played in.
+    """
+    play = env.play if isinstance(env, Playing) else functools.partial(play_batch, env)
+    draw = jax.jit(functools.partial(draws, policy))
+    export = exporter(policy)
 
-    @jax.jit
-    def act(
-        actors: Actor, observation: Array, noise: Array, h: Array
-    ) -> tuple[Array, Array]:
-        def one(x: Any) -> tuple[Array, Array]:
-            actor, observation, noise = x
-            actions = distribution(policy, actor, observation, h)
-            action = actions.sample(noise[h])
-            return action, actions.log_prob(action)
-
-        return lax.map(one, (actors, observation, noise))
-
-    def play(
-        actors: Actor, seeds: np.ndarray, noise: Array, rows: slice
-    ) -> tuple[np.ndarray, ...]:
-        """The episodes `rows` of all S x N; the others are padding for `act`."""
-        lead = seeds.shape  # [S, N]
-        observation = env.reset(seeds.reshape(-1)[rows])
-        padded = np.zeros((seeds.size, observation.shape[1]), np.float32)
-        alive = np.ones(len(observation), np.float32)
-        record = []
-        for h in range(horizon):
-            padded[rows] = observation
-            now = padded.reshape(*lead, -1)
-            action, log_prob = (
-                np.asarray(part).reshape(seeds.size, *part.shape[2:])[rows]
-                for part in act(actors, now, noise, np.int32(h))
-            )
-            out = env.step(action)
-            reward = np.where(alive, out.reward, 0).astype(np.float32)
-            costs = np.where(alive[:, None], out.costs, 0).astype(np.float32)
-            record.append((padded[rows].copy(), action, log_prob, reward, costs, alive))
-            alive = alive * (1.0 - out.failed.astype(np.float32))
-            observation = out.observation
-        stacked = (np.stack(part, axis=1) for part in zip(*record, strict=True))
-        return *stacked, alive == 0.0
-
-    def collect(actors: Actor, keys: Array) -> Episodes:
-        seeds, noise = prepare(keys)
-        seeds = np.asarray(seeds)
-        parts = [play(actors, seeds, noise, rows) for rows in waves(env, seeds.size)]
-        whole = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Episodes(
-            *(jnp.asarray(x.reshape(*seeds.shape, *x.shape[1:])) for x in whole)
-        )
+    def collect(
+        actors: list[Actor], keys: list[Array], counts: list[int]
+    ) -> list[Episodes]:
+        policies, parts = [], []
+        for s, (actor, key, count) in enumerate(zip(actors, keys, counts, strict=True)):
+            plain, spread = export(actor)
+            policies.append(plain)
+            for first in range(0, count, DRAWN):
+                seeds, noise = draw(key, np.arange(first, first + DRAWN))
+                pairs = zip(
+                    np.asarray(seeds).tolist(), np.asarray(noise) * spread, strict=True
+                )
+                rows = itertools.islice(pairs, count - first)
+                parts += [Part(seed, s, noise) for seed, noise in rows]
+        records = iter(play(policies, parts))
+        return [
+            together(policy, list(itertools.islice(records, count))) for count in counts
+        ]
 
     return collect
 
 
+def exporter(
+    policy: Policy,
+) -> Callable[[Actor], tuple[HostPolicy, np.ndarray | np.float32]]:
+    """A function that gives an actor as plain arrays, and what scales its noise.
+
+    What does not depend on the observation is computed here: the share of the time in
+    the first layer, and a log std that the policy predicts starts from its bias.
+    """
+    spec = policy.spec
+    size, horizon = spec.observation_size, spec.horizon
+    blank = jnp.zeros((horizon, size), jnp.float32)
+    times = np.asarray(with_time(blank, jnp.arange(horizon), horizon))[:, size:]
+    scale = jax.jit(normaliser.scale)
+
+    def export(actor: Actor) -> tuple[HostPolicy, np.ndarray | np.float32]:
+        params = jax.tree.map(np.asarray, actor.params)
+        layers = params["mlp"]
+        if policy.form != "per_step":
+            layers = jax.tree.map(lambda leaf: leaf[None], layers)
+        weights = [layer["w"] for layer in layers]
+        biases = [layer["b"] for layer in layers]
+        if policy.form == "time":
+            shift = product(times[:, None], weights[0][0, size:])[:, 0]
+            weights[0], biases[0] = weights[0][:, :size], biases[0] + shift
+        head, spread = "choice", np.float32(1.0)
+        if isinstance(spec.action, Box) and policy.std == "shared":
+            head, spread = "normal", np.exp(params["log_std"])
+        elif isinstance(spec.action, Box):
+            head, log_std = "spread", np.atleast_2d(params["log_std"])
+            biases[-1] = biases[-1] + np.pad(log_std, ((0, 0), (spec.action.size, 0)))
+        plain = HostPolicy(
+            np.asarray(actor.normaliser.mean),
+            np.asarray(scale(actor.normaliser)),
+            tuple(np.ascontiguousarray(weight) for weight in weights),
+            tuple(biases),
+            head,
+        )
+        return plain, spread
+
+    return export
+
+
+def play_batch(
+    env: HostEnv, policies: list[HostPolicy], parts: list[Part]
+) -> list[Record]:
+    """Play all parts at once, step by step, until the last one has ended."""
+    horizon = env.spec.horizon
+    groups = [
+        (policy, np.stack([part.noise for part in group]))
+        for policy, group in itertools.groupby(parts, lambda part: part.policy)
+    ]
+    cuts = np.cumsum([len(noise) for _, noise in groups])[:-1]
+    observation = env.reset(np.array([part.seed for part in parts], np.uint32))
+    failed = np.zeros(len(parts), bool)
+    length = np.zeros(len(parts), int)
+    steps = []
+    for h in range(horizon):
+        seen = np.array(observation, np.float32)
+        action = np.concatenate(
+            [
+                act_together(policies[policy], rows, h, noise[:, h])
+                for (policy, noise), rows in zip(
+                    groups, np.split(seen, cuts), strict=True
+                )
+            ]
+        )
+        out = env.step(action)
+        steps.append((seen, action, np.array(out.reward), np.array(out.costs)))
+        length += ~failed
+        failed |= out.failed
+        observation = out.observation
+        if failed.all():
+            break
+    whole = [np.stack(part, axis=1) for part in zip(*steps, strict=True)]
+    return [
+        Record(*(part[n, : length[n]] for part in whole), ended=int(failed[n]))
+        for n in range(len(parts))
+    ]
+
+
+SHORTEST = 64  # steps; lengths of a batch are this times powers of four, or H
+
+
+def together(policy: Policy, records: list[Record]) -> Episodes:
+    """Records of one seed as Episodes[N, K], zero where dead.
+
+    Steps that no episode has lived are left out: few lengths, few programs.
+    """
+    horizon, length = policy.spec.horizon, SHORTEST
+    longest = max(len(record.reward) for record in records)
+    while length < (horizon if policy.form == "per_step" else longest):
+        length *= 4
+    shape = len(records), min(length, horizon)
+    parts = [np.zeros((*shape, *x.shape[1:]), x.dtype) for x in records[0][:4]]
+    alive = np.zeros(shape, np.float32)
+    for n, record in enumerate(records):
+        steps = len(record.reward)
+        alive[n, :steps] = 1.0
+        for part, rows in zip(parts, record[:4], strict=True):
+            part[n, :steps] = rows
+    failed = np.array([record.ended > 0 for record in records])
+    observation, action, reward, costs = parts
+    reward, costs = (x.astype(np.float32) for x in (reward, costs))
+    arrays = (observation, action, reward, costs, alive, failed)
+    return Episodes(*(jnp.asarray(x) for x in arrays))
+
+
+def lengthened(episodes: Episodes, length: int) -> Episodes:
+    """The same episodes with dead steps at their end."""
+    more = length - episodes.alive.shape[1]
+
+    def pad(x: Array) -> Array:
+        steps = [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)
+        return jnp.pad(x, steps) if x.ndim > 1 else x
+
+    return Episodes(*(pad(x) for x in episodes))
+
+
 def collector(
-    env: JaxEnv | HostEnv, policy: Policy, episodes: int
+    env: JaxEnv | HostTask, policy: Policy, episodes: int
 ) -> Callable[[Actor, Array], Episodes]:
     """The seam for either kind: (actors[S], keys[S]) -> Episodes[S, N, H]."""
-    if isinstance(env, HostEnv):
-        return collect_host(env, policy, episodes)
-    collect = collect_jax(env, policy, episodes)
-    return jax.jit(lambda actors, keys: lax.map(lambda x: collect(*x), (actors, keys)))
+    if not isinstance(env, HostTask):
+        collect = collect_jax(env, policy, episodes)
+        return jax.jit(lambda *x: lax.map(lambda x: collect(*x), x))
+    play = collect_host(env, policy)
+
+    def collect_all(actors: Actor, keys: Array) -> Episodes:
+        count = len(keys)
+        each = [jax.tree.map(lambda x, s=s: x[s], actors) for s in range(count)]
+        seeds = play(each, list(keys), [episodes] * count)
+        length = max(part.alive.shape[1] for part in seeds)
+        longer = [lengthened(part, length) for part in seeds]
+        return jax.tree.map(lambda *x: jnp.stack(x), *longer)
+
+    return collect_all

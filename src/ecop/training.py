@@ -7,6 +7,7 @@ collect -> advantages -> algorithm.update -> critics.fit -> record, for one seed
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,12 +30,11 @@ from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import moments, or_one, step_mean
 from ecop.rollout import Actor, collect_host, collect_jax
 from ecop.simulators.cores import cores
-from ecop.types import Batch, Episodes, HostEnv, Spec, TrainState
+from ecop.types import Batch, Episodes, HostTask, Spec, TrainState
 
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
 BATCH, FEWEST, MOST = 2000, 2, 40  # steps and episodes of an iteration
-SHORTEST = 64  # steps to which the time axis of a batch is cut
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
 
@@ -152,7 +152,7 @@ class Learner:
     def open_ended(self) -> bool:
         """Whether the steps that episodes live decide how many iterations there are."""
         by_steps = self.config.steps > 0 and not self.config.iterations
-        return by_steps and isinstance(self.env, HostEnv)
+        return by_steps and isinstance(self.env, HostTask)
 
     @property
     def iterations(self) -> int:
@@ -211,7 +211,7 @@ class Learner:
             )
         # A JAX task computes dead steps like all others; a simulator takes none.
         taken = jnp.sum(episodes.alive).astype(jnp.int32)
-        if not isinstance(self.env, HostEnv):
+        if not isinstance(self.env, HostTask):
             taken = jnp.int32(episodes.alive.size)
         steps = state.steps + taken
         metrics = {
@@ -272,7 +272,7 @@ class Learner:
         batch = Batch(
             observation=x,
             action=episodes.action,
-            log_prob=episodes.log_prob,
+            log_prob=self.policy.over(state.policy, x).log_prob(episodes.action),
             alive=episodes.alive,
             adv=advantages[..., 0],
             cost_adv=advantages[..., 1:],
@@ -347,7 +347,7 @@ def run_seeds(
     round is under way while the caller handles this one. On an accelerator the seeds
     are one vmapped program.
     """
-    if isinstance(learner.env, HostEnv):
+    if isinstance(learner.env, HostTask):
         yield from _host_rounds(learner, states, counts)
     elif jax.default_backend() == "cpu":
         yield from _threaded_rounds(learner, states, list(counts))
@@ -385,39 +385,19 @@ def _threaded_rounds(
 def _host_rounds(
     learner: Learner, states: list[TrainState], counts: Iterable[int]
 ) -> Iterator[Round]:
+    collect = collect_host(learner.env, learner.policy)
     learn = jax.jit(learner.learn)
     keys = jax.jit(learner.keys)
-    collectors: dict[int, Any] = {}
     with ThreadPoolExecutor(cores()) as pool:
-        for count in counts:
-            for _ in range(count):
-                batches = []
-                for state in states:
-                    n = learner.episodes_now(state)
-                    if n not in collectors:
-                        collectors[n] = collect_host(learner.env, learner.policy, n)
-                    actors = stack([Actor(state.policy, state.normaliser)])
-                    batches.append(
-                        cut(learner, unstack(collectors[n](actors, keys(state)[:1]))[0])
-                    )
-                done = list(pool.map(learn, states, batches))
-                after = [state for state, _ in done]
-                metrics = [stack([metrics]) for _, metrics in done]
-                yield Round(1, states, after, [_first(m, 1) for m in metrics])
-                states = after
-
-
-def cut(learner: Learner, episodes: Episodes) -> Episodes:
-    """Leave out the steps that no episode has lived: few lengths, few programs."""
-    if learner.config.policy == "per_step":
-        return episodes
-    longest = int(np.asarray(episodes.alive).sum(axis=1).max())
-    length = SHORTEST
-    while length < longest:
-        length *= 4
-    whole = episodes._asdict()
-    failed = whole.pop("failed")
-    return Episodes(**{k: x[:, :length] for k, x in whole.items()}, failed=failed)
+        for _ in itertools.chain.from_iterable(map(range, counts)):
+            actors = [Actor(s.policy, s.normaliser) for s in states]
+            episodes = [learner.episodes_now(s) for s in states]
+            batches = collect(actors, [keys(s)[0] for s in states], episodes)
+            done = list(pool.map(learn, states, batches))
+            after = [state for state, _ in done]
+            metrics = [stack([metrics]) for _, metrics in done]
+            yield Round(1, states, after, [_first(m, 1) for m in metrics])
+            states = after
 
 
 def _first(metrics: Metrics, count: int) -> dict[str, np.ndarray]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    runtime_checkable,
+)
 
 from ecop.errors import UserError
 
@@ -128,7 +135,7 @@ class JaxEnv(Protocol):
 
 @runtime_checkable
 class HostEnv(Protocol):
-    """A task that is stepped from Python: batched, NumPy in and out."""
+    """A host task that is stepped in batches, NumPy in and out, as MuJoCo's are."""
 
     spec: Spec
 
@@ -137,12 +144,65 @@ class HostEnv(Protocol):
         ...
 
     def step(self, actions: np.ndarray) -> HostStep:
-        """Advance all episodes; failed ones ignore their action."""
+        """Advance all episodes; failed ones ignore their action.
+
+        Never called after all have failed, nor after the horizon.
+        """
         ...
 
     def close(self) -> None:
         """Release what the simulator holds."""
         ...
+
+
+class HostPolicy(NamedTuple):
+    """A policy as plain arrays, for NumPy and for the way to other processes.
+
+    `simulators.acting` says what they mean. T is H where parameters differ from step to
+    step, otherwise 1.
+    """
+
+    mean: np.ndarray  # [O], of the observations
+    scale: np.ndarray  # [O]
+    weights: tuple[np.ndarray, ...]  # [T, I, J] of each layer
+    biases: tuple[np.ndarray, ...]  # [T, J] of each layer
+    head: Literal["normal", "spread", "choice", "script"]
+
+
+class Part(NamedTuple):
+    """An episode to be played; it is a function of these and of nothing else."""
+
+    seed: int
+    policy: int  # index into a list of policies
+    noise: np.ndarray  # [H, ...] one row per step
+
+
+class Record(NamedTuple):
+    """An episode as it was played: the L steps up to its end."""
+
+    observation: np.ndarray  # [L, O] before each step
+    action: np.ndarray  # [L, A] or [L] int32
+    reward: np.ndarray  # [L]
+    costs: np.ndarray  # [L, C]
+    ended: int  # 0: at the horizon, 1: terminated, 2: truncated before the horizon
+
+
+@runtime_checkable
+class Playing(Protocol):
+    """A host task that plays whole episodes by itself, as a `SimulatorPool` does."""
+
+    spec: Spec
+
+    def play(self, policies: list[HostPolicy], parts: list[Part]) -> list[Record]:
+        """Play all parts; the records come in their order."""
+        ...
+
+    def close(self) -> None:
+        """Release what the simulators hold."""
+        ...
+
+
+HostTask = HostEnv | Playing
 
 
 class Played(NamedTuple):
@@ -164,13 +224,6 @@ class Filmed(Protocol):
         ...
 
 
-@runtime_checkable
-class Limited(Protocol):
-    """A host task that can run only so many episodes at once."""
-
-    capacity: int
-
-
 class Episodes(NamedTuple):
     """N whole episodes as collected; steps after a failure are dead (alive 0).
 
@@ -179,7 +232,6 @@ class Episodes(NamedTuple):
 
     observation: jax.Array  # [N, H, O] as the environment gave it
     action: jax.Array  # [N, H, A] or [N, H] int
-    log_prob: jax.Array  # [N, H] under the policy that acted
     reward: jax.Array  # [N, H], 0 where dead
     costs: jax.Array  # [N, H, C], 0 where dead
     alive: jax.Array  # [N, H] float 0/1: the step was taken
@@ -191,7 +243,7 @@ class Batch(NamedTuple):
 
     observation: jax.Array  # [N, H, O] normalised, as the policy sees it
     action: jax.Array  # [N, H, A] or [N, H] int
-    log_prob: jax.Array  # [N, H]
+    log_prob: jax.Array  # [N, H] under the policy that acted
     alive: jax.Array  # [N, H]
     adv: jax.Array  # [N, H] in reward units
     cost_adv: jax.Array  # [N, H, C] in cost units

@@ -30,7 +30,7 @@ from ecop.errors import UserError, unknown
 from ecop.recipes import Preset
 from ecop.runs import provenance
 from ecop.simulators.cores import cores
-from ecop.types import HostEnv, Spec
+from ecop.types import HostTask, Spec
 
 # Where nothing is measured yet: environment steps per second of one cell on one core,
 # the seconds to import JAX, and those until the first iterations are compiled and done.
@@ -261,7 +261,7 @@ class Pace:
 def spec_of(task: str) -> Spec:
     """What a task is; an error if it cannot be made here."""
     env = make(task)
-    if isinstance(env, HostEnv):
+    if isinstance(env, HostTask):
         env.close()
     return env.spec
 

@@ -19,7 +19,7 @@ from ecop.interop.costs import (
     VectorReward,
     missing,
 )
-from ecop.simulators.pool import SimulatorPool
+from ecop.simulators.pool import LIVE, SimulatorPool
 from ecop.simulators.wire import imported, reference
 from ecop.types import Constraint, Spec
 
@@ -77,6 +77,7 @@ def from_gymnasium(
     limits: Sequence[float] | Mapping[str, float] | None = None,
     workers: int = 0,
     timeout: float = 60.0,
+    live: int = LIVE,
     options: dict[str, Any] | None = None,
 ) -> SimulatorPool:
     """A Gymnasium environment as a task for `ecop.train`.
@@ -91,6 +92,7 @@ def from_gymnasium(
         without any, `ecop.train` must be given them
     workers: processes to run the episodes in; 0 is this process
     timeout: seconds after which a step that has not returned counts as hung
+    live: environments that a process holds at once, whatever the number of episodes
     options: arguments for making the environment
     """
     need_gymnasium()
@@ -126,10 +128,15 @@ def from_gymnasium(
     saved = plain_costs(costs)
     if name is not None and (costs is None or saved is not None):
         arguments = {"costs": saved, "workers": workers, "timeout": timeout}
+        arguments |= {} if live == LIVE else {"live": live}
         recipe = (name, arguments | ({"options": options} if options else {}))
-    make = make._replace(horizon=seen.horizon)
     return SimulatorPool(
-        Factory(make, seen.costs), spec, workers=workers, timeout=timeout, recipe=recipe
+        Factory(make._replace(horizon=seen.horizon), seen.costs),
+        spec,
+        workers=workers,
+        timeout=timeout,
+        live=live,
+        recipe=recipe,
     )
 
 

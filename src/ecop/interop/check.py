@@ -17,9 +17,10 @@ import numpy as np
 from jax import lax
 
 from ecop.errors import UserError
-from ecop.rollout import episode_keys, waves
+from ecop.rollout import episode_keys
+from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorError, SimulatorPool
-from ecop.types import Box, HostEnv, HostStep, JaxEnv, Spec
+from ecop.types import Box, HostEnv, HostStep, HostTask, JaxEnv, Part, Playing, Spec
 
 EPISODES = 8
 
@@ -71,9 +72,9 @@ class Report:
 
 
 class Seen(NamedTuple):
-    """Episodes as they came, without any mask."""
+    """Episodes as they came."""
 
-    observation: np.ndarray  # [B, H + 1, O]
+    observation: np.ndarray  # [B, H, O] before each step
     reward: np.ndarray  # [B, H]
     costs: np.ndarray  # [B, H, C]
     failed: np.ndarray  # [B, H] bool
@@ -111,7 +112,7 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
         )
         return report
     finally:
-        if isinstance(made, HostEnv) and made is not env:
+        if isinstance(made, HostTask) and made is not env:
             made.close()
     check_shapes(report, made.spec, seen)
     if report.healthy:
@@ -123,7 +124,7 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
     return report
 
 
-def resolve(env: Any, options: dict[str, Any]) -> JaxEnv | HostEnv:
+def resolve(env: Any, options: dict[str, Any]) -> JaxEnv | HostTask:
     """Anything that can be checked, with the library's interface."""
     from ecop.envs import make
 
@@ -138,42 +139,65 @@ def resolve(env: Any, options: dict[str, Any]) -> JaxEnv | HostEnv:
     return from_gymnasium(lambda: copy.deepcopy(env), **options)
 
 
-def player(env: JaxEnv | HostEnv) -> Callable[[np.ndarray, np.ndarray], Seen]:
+def player(env: JaxEnv | HostTask) -> Callable[[np.ndarray, np.ndarray], Seen]:
     """A function (seeds [B], actions [H, B, ...]) -> Seen."""
-    if isinstance(env, HostEnv):
+    if isinstance(env, HostTask):
         return lambda seeds, actions: play_host(env, seeds, actions)
 
     @jax.jit
     def play(seeds: jax.Array, actions: jax.Array) -> tuple[jax.Array, ...]:
         starts, keys = jax.vmap(lambda s: episode_keys(s, len(actions)))(seeds)
-        state, first = jax.vmap(env.reset)(starts)
 
-        def step(state: Any, x: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            state, observation = carry
             out = jax.vmap(env.step)(*(x[0], state, x[1]))
-            return out.state, (out.observation, out.reward, out.costs, out.failed)
+            seen = (observation, out.reward, out.costs, out.failed)
+            return (out.state, out.observation), seen
 
-        _, rest = lax.scan(step, state, (jnp.moveaxis(keys, 1, 0), actions))
-        observation, *rest = (jnp.moveaxis(part, 0, 1) for part in rest)
-        return jnp.concatenate([first[:, None], observation], axis=1), *rest
+        start = jax.vmap(env.reset)(starts)
+        _, seen = lax.scan(step, start, (jnp.moveaxis(keys, 1, 0), actions))
+        return tuple(jnp.moveaxis(part, 0, 1) for part in seen)
 
     return lambda seeds, actions: Seen(*map(np.asarray, play(seeds, actions)))
 
 
-def play_host(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
-    """Play episodes of a host environment, as many at once as it can."""
-    parts = [
-        play_wave(env, seeds[rows], actions[:, rows]) for rows in waves(env, len(seeds))
-    ]
-    return Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+def play_host(env: HostTask, seeds: np.ndarray, actions: np.ndarray) -> Seen:
+    """Episodes with given actions of either kind of host task."""
+    if isinstance(env, Playing):
+        return play_parts(env, seeds, actions)
+    return play_steps(env, seeds, actions)
 
 
-def play_wave(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
-    """Play episodes of a host environment at once."""
+def play_parts(env: Playing, seeds: np.ndarray, actions: np.ndarray) -> Seen:
+    """Episodes with given actions of a task that plays them by itself."""
+    pairs = zip(seeds.tolist(), np.moveaxis(actions, 1, 0), strict=True)
+    parts = [Part(seed, 0, rows) for seed, rows in pairs]
+    records = env.play([script(env.spec)], parts)
+    size = len(seeds), env.spec.horizon
+    seen = Seen(
+        np.zeros((*size, env.spec.observation_size), np.float32),
+        np.zeros(size, np.float32),
+        np.zeros((*size, len(env.spec.constraints)), np.float32),
+        np.zeros(size, bool),
+    )
+    for n, record in enumerate(records):
+        steps = len(record.reward)
+        seen.observation[n, :steps] = record.observation
+        seen.reward[n, :steps] = record.reward
+        seen.costs[n, :steps] = record.costs
+        seen.failed[n, steps - 1 :] = record.ended > 0
+    return seen
+
+
+def play_steps(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
+    """Episodes with given actions of a task that is stepped in batches."""
     observations = [env.reset(seeds)]
     steps: list[HostStep] = []
     for action in actions:
         steps.append(env.step(action))
         observations.append(steps[-1].observation)
+        if steps[-1].failed.all():
+            break
     for name, parts in (
         ("observations", observations),
         *zip(HostStep._fields[1:], list(zip(*steps, strict=True))[1:], strict=True),
@@ -183,8 +207,9 @@ def play_wave(env: HostEnv, seeds: np.ndarray, actions: np.ndarray) -> Seen:
             raise UserError(
                 f"Shape or type of {name} changes: {sorted(map(str, kinds))}"
             )
-    _, reward, costs, failed = (np.stack(p, 1) for p in zip(*steps, strict=True))
-    return Seen(np.stack(observations, 1), reward, costs, failed)
+    columns = [observations[:-1], *list(zip(*steps, strict=True))[1:]]
+    rest = len(actions) - len(steps)  # nothing happens in it
+    return Seen(*(np.stack([*c, *c[-1:] * rest], axis=1) for c in columns))
 
 
 def random_actions(spec: Spec, episodes: int) -> np.ndarray:

@@ -1,14 +1,14 @@
 """Where a Gymnasium environment's costs are: one explicit adapter for each convention.
 
-An adapter turns one `Reading` into (reward, costs [C]). None of them invents a zero:
-a cost that is not where it should be is an error.
+An adapter reads (reward, [cost, ...]) from what a step returned and from what it began
+with. None of them invents a zero: a cost that is not where it should be is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,16 +21,9 @@ WAYS = (
 )
 
 
-class Reading(NamedTuple):
-    """All that a step of a Gymnasium environment gave."""
-
-    observation: Any  # before the step
-    action: Any  # as the environment got it
-    next_observation: Any
-    reward: Any
-    cost: Any  # third entry of a 6-tuple, otherwise None
-    info: dict[str, Any]
-    t: int
+# What a step of an environment returned: (observation, reward, terminated, truncated,
+# info), or with a cost in third place. The info is the last entry of either.
+Taken = tuple[Any, ...]
 
 
 class Costs(Protocol):
@@ -41,8 +34,10 @@ class Costs(Protocol):
         """One name per cost."""
         ...
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
-        """Reward and costs [C] of a step."""
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
+        """Reward and costs of step t, which was taken with this action from there."""
         ...
 
 
@@ -61,11 +56,13 @@ class ArrayCosts:
 
     names: tuple[str, ...]
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Take the array."""
-        if "costs" not in reading.info:
-            raise missing("costs", reading.info)
-        return float(reading.reward), vector(reading.info["costs"], len(self.names))
+        if "costs" not in step[-1]:
+            raise missing("costs", step[-1])
+        return float(step[1]), vector(step[-1]["costs"], len(self.names))
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,11 @@ class NamedCosts:
     names: tuple[str, ...]
     absent_is_zero: bool = False
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Take each key."""
-        info = reading.info
+        info = step[-1]
         for name in self.names:
             if name not in info and not self.absent_is_zero:
                 raise UserError(
@@ -88,7 +87,7 @@ class NamedCosts:
                     "is zero: costs=NamedCosts((...), absent_is_zero=True)."
                 )
         values = [info.get(name, 0.0) for name in self.names]
-        return float(reading.reward), vector(values, len(self.names))
+        return float(step[1]), vector(values, len(self.names))
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,13 @@ class ScalarCost:
 
     names: tuple[str, ...] = ("cost",)
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Take the number."""
-        if "cost" not in reading.info:
-            raise missing("cost", reading.info)
-        return float(reading.reward), vector(reading.info["cost"], 1)
+        if "cost" not in step[-1]:
+            raise missing("cost", step[-1])
+        return float(step[1]), vector(step[-1]["cost"], 1)
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,16 @@ class TupleCost:
 
     names: tuple[str, ...] = ("cost",)
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Take the third entry."""
-        if reading.cost is None:
+        if len(step) == 5 or step[2] is None:
             raise UserError(
                 "The environment's step returns 5 values, not the 6 with a cost; say "
                 f"where the cost is: {WAYS}."
             )
-        return float(reading.reward), vector(reading.cost, len(self.names))
+        return float(step[1]), vector(step[2], len(self.names))
 
 
 @dataclass(frozen=True)
@@ -138,16 +141,18 @@ class VectorReward:
         """Names of the costs."""
         return tuple(self.costs)
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Split the vector."""
-        entries = np.atleast_1d(np.asarray(reading.reward, np.float64))
+        entries = np.atleast_1d(np.asarray(step[1], np.float64))
         places = [self.reward, *self.costs.values()]
         if entries.ndim != 1 or not all(0 <= i < len(entries) for i in places):
             raise UserError(
                 f"VectorReward asks for entries {places}, but the environment's "
-                f"reward has the shape {np.shape(reading.reward)}."
+                f"reward has the shape {np.shape(step[1])}."
             )
-        return float(entries[self.reward]), self.sign * entries[places[1:]]
+        return float(entries[self.reward]), (self.sign * entries[places[1:]]).tolist()
 
 
 @dataclass(frozen=True)
@@ -157,41 +162,39 @@ class CostFunction:
     function: Callable[[Any, Any, Any, dict[str, Any], int], Any]
     names: tuple[str, ...] = ("cost",)
 
-    def read(self, reading: Reading) -> tuple[float, np.ndarray]:
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
         """Call it."""
-        value = self.function(
-            reading.observation,
-            reading.action,
-            reading.next_observation,
-            reading.info,
-            reading.t,
-        )
+        value = self.function(before, action, step[0], step[-1], t)
         if value is None:
             raise UserError("The cost function returned None; return a number.")
-        return float(reading.reward), vector(value, len(self.names))
+        return float(step[1]), vector(value, len(self.names))
 
 
-def vector(value: Any, size: int) -> np.ndarray:
-    """A number or an array as an array [C]; refuse another size."""
+def vector(value: Any, size: int) -> list[float]:
+    """A number or an array as a list of numbers; refuse another size."""
+    if size == 1 and isinstance(value, float):
+        return [value]
     array = np.atleast_1d(np.asarray(value, np.float64))
     if array.shape != (size,):
         raise UserError(
             f"A step gave costs of shape {array.shape} where {size} were expected; "
             "name them all, e.g. costs=CostFunction(f, names=('a', 'b'))."
         )
-    return array
+    return array.tolist()
 
 
-def detect(first: Reading, cost_names: Sequence[str] | None) -> Costs | None:
+def detect(first: Taken, cost_names: Sequence[str] | None) -> Costs | None:
     """The adapter for what a step shows; None if there is no cost in it."""
-    info = first.info
+    info = first[-1]
     if "costs" in info:
         count = np.size(info["costs"])
         return ArrayCosts(tuple(cost_names or (f"cost_{i}" for i in range(count))))
     if "cost" in info:
         return ScalarCost()
-    if first.cost is not None:
-        count = np.size(first.cost)
+    if len(first) == 6 and first[2] is not None:
+        count = np.size(first[2])
         single = ("cost",) if count == 1 else tuple(f"cost_{i}" for i in range(count))
         return TupleCost(single)
     named = tuple(key for key in info if key.startswith("cost_"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -12,8 +12,8 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
 from ecop.errors import UserError
-from ecop.interop.costs import WAYS, Costs, NamedCosts, Reading, detect
-from ecop.simulators.worker import Result
+from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
+from ecop.simulators.player import Result
 from ecop.types import Box, Discrete
 
 MAX_ACTIONS = 1024  # of a product of discrete spaces
@@ -37,13 +37,19 @@ class Maker(NamedTuple):
 
 
 class GymnasiumSimulator:
-    """One environment; actions and observations in the library's form."""
+    """One environment; observations in the library's form, actions in its own.
+
+    Attributes:
+        prepare: actions [B, ...] in the library's form, as environments want them
+    """
 
     def __init__(self, make: Maker, costs: Costs) -> None:
         self.env = make()
         self.costs = costs
         self.horizon = make.horizon or math.inf
-        self.to_action = action_map(self.env.action_space)[1]
+        self.prepare = action_map(self.env.action_space)[1]
+        space = self.env.observation_space
+        self.plain = isinstance(space, spaces.Box) and len(space.shape) == 1
         self.raw: Any = None
         self.t = 0
 
@@ -51,24 +57,22 @@ class GymnasiumSimulator:
         """Start an episode."""
         self.raw, _ = self.env.reset(seed=seed)
         self.t = 0
-        return self.flat(self.raw)
+        return self.raw if self.plain else self.flat(self.raw)
 
-    def step(self, action: np.ndarray) -> Result:
+    def step(self, action: Any) -> Result:
         """Take one step."""
-        reading, terminated, truncated = take(
-            self.env, self.raw, self.to_action(action), self.t
-        )
-        reward, costs = self.costs.read(reading)
-        self.raw = reading.next_observation
+        step = take(self.env, action)
+        reward, costs = self.costs.read(step, self.raw, action, self.t)
+        self.raw = step[0]
         self.t += 1
-        early = truncated and self.t < self.horizon
-        ended = 1 if terminated else 2 if early else 0
-        return Result(self.flat(self.raw), reward, costs, ended)
+        early = step[-2] and self.t < self.horizon
+        ended = 1 if step[-3] else 2 if early else 0
+        observation = self.raw if self.plain else self.flat(self.raw)
+        return Result(observation, reward, costs, ended)
 
     def flat(self, observation: Any) -> np.ndarray:
         """An observation as a vector [O]."""
-        row = flatten(self.env.observation_space, observation)
-        return np.array(row, np.float32)
+        return np.asarray(flatten(self.env.observation_space, observation))
 
     def close(self) -> None:
         """Close the environment."""
@@ -86,25 +90,21 @@ class Factory(NamedTuple):
         return GymnasiumSimulator(self.make, self.costs)
 
 
-def take(env: Any, before: Any, action: Any, t: int) -> tuple[Reading, bool, bool]:
-    """One step of either form; the reading, terminated, truncated."""
+def take(env: Any, action: Any) -> Taken:
+    """One step of either form."""
     out = env.step(action)
     if len(out) not in (5, 6):
         raise UserError(
             f"The environment's step returned {len(out)} values; Gymnasium's returns 5 "
             "(6 with a cost). Older environments need a wrapper."
         )
-    observation, reward, *cost, terminated, truncated, info = out
-    reading = Reading(
-        before, action, observation, reward, cost[0] if cost else None, info, t
-    )
-    return reading, bool(terminated), bool(truncated)
+    return out
 
 
 def action_map(
     space: spaces.Space,
-) -> tuple[Box | Discrete, Callable[[np.ndarray], Any]]:
-    """The library's action space, and its actions as the environment wants them."""
+) -> tuple[Box | Discrete, Callable[[np.ndarray], Sequence[Any]]]:
+    """The library's action space, and batches of its actions as environments want."""
     if isinstance(space, spaces.Box):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UserError(
@@ -114,17 +114,18 @@ def action_map(
             )
         low = space.low.astype(np.float64)
         half = (space.high.astype(np.float64) - low) / 2.0
+        whole = np.issubdtype(space.dtype, np.integer)
 
-        def scale(action: np.ndarray) -> np.ndarray:
-            unit = np.clip(np.asarray(action, np.float64), -1.0, 1.0)
-            value = low + (unit.reshape(space.shape) + 1.0) * half
-            if np.issubdtype(space.dtype, np.integer):
-                value = np.rint(value)
-            return np.clip(value.astype(space.dtype), space.low, space.high)
+        def scale(actions: np.ndarray) -> Any:
+            unit = np.minimum(np.maximum(actions.astype(np.float64), -1.0), 1.0)
+            value = low + (unit.reshape(-1, *space.shape) + 1.0) * half
+            value = (np.rint(value) if whole else value).astype(space.dtype)
+            return np.minimum(np.maximum(value, space.low), space.high)
 
         return Box(int(np.prod(space.shape))), scale
     if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n)), lambda action: int(space.start) + int(action)
+        start = int(space.start)
+        return Discrete(int(space.n)), lambda actions: (actions + start).tolist()
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         binary = isinstance(space, spaces.MultiBinary)
         sizes = np.full(space.shape, 2) if binary else np.asarray(space.nvec)
@@ -137,9 +138,9 @@ def action_map(
                 "wrapper."
             )
 
-        def split(action: np.ndarray) -> np.ndarray:
-            parts = np.unravel_index(int(action), sizes.reshape(-1))
-            return np.asarray(parts).reshape(sizes.shape).astype(space.dtype) + start
+        def split(actions: np.ndarray) -> Any:
+            parts = np.stack(np.unravel_index(actions, sizes.reshape(-1)), axis=-1)
+            return parts.reshape(-1, *sizes.shape).astype(space.dtype) + start
 
         return Discrete(total), split
     raise UserError(
@@ -171,7 +172,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
                 f"Observations of type {type(env.observation_space).__name__} have no "
                 "fixed size; wrap the environment so that they do."
             )
-        action, to_action = action_map(env.action_space)
+        action, to_actions = action_map(env.action_space)
         base = env.unwrapped
         horizon = make.horizon or getattr(base, "horizon", None)
         if horizon is None and env.spec is not None:
@@ -184,7 +185,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
         blind = isinstance(costs, NamedCosts) and costs.absent_is_zero
         if costs is None or blind:
             names = getattr(base, "cost_names", None)
-            found = find_costs(env, action, to_action, int(horizon), names)
+            found = find_costs(env, action, to_actions, int(horizon), names)
             costs = found if costs is None else costs
         limits = getattr(base, "cost_limits", None)
         return Probe(
@@ -201,29 +202,26 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
 def find_costs(
     env: Any,
     space: Box | Discrete,
-    to_action: Callable[[np.ndarray], Any],
+    to_actions: Callable[[np.ndarray], Sequence[Any]],
     horizon: int,
     names: Any,
 ) -> Costs:
     """Play one episode at random until a step shows a cost; refuse if none does."""
     rng = np.random.default_rng(0)
-    observation, _ = env.reset(seed=0)
+    env.reset(seed=0)
     keys: set[str] = set()
-    for t in range(horizon):
-        reading, terminated, truncated = take(
-            env, observation, to_action(random_action(space, rng)), t
-        )
-        found = detect(reading, names)
+    for _ in range(horizon):
+        step = take(env, to_actions(random_action(space, rng)[None])[0])
+        found = detect(step, names)
         if found is not None:
             return found
-        if np.ndim(reading.reward) > 0 and np.size(reading.reward) > 1:
+        if np.ndim(step[1]) > 0 and np.size(step[1]) > 1:
             raise UserError(
-                f"The reward has {np.size(reading.reward)} entries; say which are "
+                f"The reward has {np.size(step[1])} entries; say which are "
                 "costs: costs=VectorReward(reward=0, costs={'name': 1})."
             )
-        keys |= set(reading.info)
-        observation = reading.next_observation
-        if terminated or truncated:
+        keys |= set(step[-1])
+        if step[-3] or step[-2]:
             break
     seen = f"its info has {sorted(keys)}" if keys else "its info is empty"
     raise UserError(

@@ -24,7 +24,7 @@ from jax import lax
 from ecop.envs import make
 from ecop.errors import UserError
 from ecop.rollout import episode_keys
-from ecop.types import Box, HostEnv, JaxEnv, Spec, Step
+from ecop.types import Box, HostTask, JaxEnv, Spec, Step
 
 
 class Episode(NamedTuple):
@@ -59,7 +59,7 @@ def programs(name: str, options: dict[str, Any]) -> Programs:
 @functools.lru_cache(maxsize=32)
 def _programs(name: str, options: tuple[tuple[str, Any], ...]) -> Programs:
     env: JaxEnv = make(name, **dict(options))
-    if isinstance(env, HostEnv):
+    if isinstance(env, HostTask):
         raise UserError(
             f"'{name}' is stepped on the host; make_gymnasium is for JAX tasks."
         )

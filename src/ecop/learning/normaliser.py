@@ -27,16 +27,20 @@ def init(size: int) -> Normaliser:
     )
 
 
-def apply(state: Normaliser, observation: Float[Array, "*rows O"]) -> Array:
-    """Centre, scale to unit variance, clip to +-10."""
+def scale(state: Normaliser) -> Array:
+    """Factors [O] that give each entry unit variance."""
     variance = jnp.where(
         state.count > 1.0, state.square / jnp.maximum(state.count, 1.0), 1.0
     )
     # An entry that hardly varies is left in its own unit instead of being blown up.
-    scale = jnp.where(variance > 1e-8, 1.0 / jnp.sqrt(variance + 1e-8), 1.0)
+    return jnp.where(variance > 1e-8, 1.0 / jnp.sqrt(variance + 1e-8), 1.0)
+
+
+def apply(state: Normaliser, observation: Float[Array, "*rows O"]) -> Array:
+    """Centre, scale to unit variance, clip to +-10."""
     shape = observation.shape
     z = (observation - jnp.broadcast_to(state.mean, shape)) * jnp.broadcast_to(
-        scale, shape
+        scale(state), shape
     )
     return jnp.clip(z, -CLIP, CLIP)
 

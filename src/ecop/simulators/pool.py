@@ -1,17 +1,19 @@
 """Simulators in worker processes: whole episodes, faults mended once, no orphans.
 
-A `Simulator` runs one episode at a time; a `SimulatorPool` runs B of them as a
-`HostEnv`, in this process (workers=0) or in spawned ones, with the same results to the
-bit. There is one message per worker and step.
+A `Simulator` runs one episode at a time; a `SimulatorPool` plays any number of them as
+a task, in this process (workers=0) or in spawned ones, with the same results to the
+bit. Episodes cross between processes, not steps: a worker gets the policies once per
+batch, then seeds and noise, a few episodes at a time, and sends back what was played.
 
-A worker that raises, hangs or dies is replaced once per batch of episodes: the fresh
-one replays the same seeds and actions. If that fails too, `SimulatorError` shows the
-worker's traceback. A worker is the leader of its own process group; it ends, with all
-it started, when its parent is gone, and a call that outlasts the time-out ends it too.
+A worker that raises, hangs or dies is replaced once per batch: the fresh one plays the
+episodes that it had not finished again, from their start. If that fails too,
+`SimulatorError` shows the worker's traceback. A worker is the leader of its own process
+group; it ends, with all it started, when its parent is gone, and a call of a simulator
+that outlasts the time-out ends it too.
 
 Workers are started by name, not through `__main__`: a script needs no guard, and
 nothing here imports JAX. Messages are JSON and raw arrays, never pickles, so what makes
-a simulator goes by name too (names.py). POSIX only; elsewhere use workers=0.
+a simulator goes by name too (wire.py). POSIX only; elsewhere use workers=0.
 """
 
 from __future__ import annotations
@@ -26,19 +28,23 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
 
 from ecop.errors import UserError
+from ecop.simulators.player import Cue, Player, Simulator
 from ecop.simulators.wire import encode, pack, unpack
-from ecop.simulators.worker import Batch, Simulator, Slots
-from ecop.types import HostStep, Played, Spec
+from ecop.simulators.worker import SHARE, START_TIMEOUT, flat
+from ecop.types import HostPolicy, Part, Played, Record, Spec
 
-START_TIMEOUT = 120.0  # s, to import the simulator
+LIVE = (
+    8  # simulators at once in a process: more would save little time, but hold memory
+)
 GRACE = 5.0  # s, for a worker to end by itself after its time-out
 SLICE = 0.2  # s, between two looks at whether a worker is alive
 ENDS = ("terminated", "truncated")  # how an episode can end before the horizon
@@ -55,9 +61,16 @@ class Fault(Exception):
 
 
 class Worker:
-    """A process that holds some of the simulators."""
+    """A process that plays.
 
-    def __init__(self, factory: Any, costs: int, timeout: float) -> None:
+    Attributes:
+        started: whether it has imported the simulator
+        informed: whether it has the policies of this batch
+        hand: numbers of the parts that it has and has not finished
+        again: those that its predecessor had
+    """
+
+    def __init__(self, timeout: float, **start: Any) -> None:
         self.timeout = timeout
         ours, theirs = Pipe()
         trace, trace_end = os.pipe()
@@ -78,41 +91,50 @@ class Worker:
         self.connection = ours
         self.end = weakref.finalize(self, _end, self.process, ours, trace)
         self.trace = trace
-        self.waiting = 0.0
-        self.send("start", START_TIMEOUT, factory=factory, costs=costs)
-        self.started = False
+        self.started = self.informed = False
+        self.hand: list[int] = []
+        self.again: deque[int] = deque()
+        self.heard = time.monotonic()
+        self.send("start", timeout=timeout, **start)
 
-    def send(
-        self, method: str, timeout: float, *arrays: np.ndarray, **plain: Any
-    ) -> None:
-        """Ask for something; `receive` finds out if the worker is gone."""
-        self.waiting = timeout
-        head = {"method": method, "timeout": timeout, **plain}
+    @property
+    def patience(self) -> float:
+        """Seconds that a call of a simulator may take, or the start."""
+        return self.timeout if self.started else START_TIMEOUT
+
+    def send(self, kind: str, *arrays: np.ndarray, **plain: Any) -> None:
+        """Tell it something; `hear` finds out if it is gone."""
         with contextlib.suppress(OSError):
-            self.connection.send_bytes(pack(head, arrays))
+            self.connection.send_bytes(pack({"kind": kind, **plain}, arrays))
 
-    def ask(self, method: str, *arrays: np.ndarray, steps: int = 1) -> None:
-        """Ask a worker that has started, or wait until it has."""
-        if not self.started:
-            self.receive()
-            self.started = True
-        self.send(method, self.timeout * steps, *arrays)
+    def give(self, number: int, part: Part) -> None:
+        """Let it play a part."""
+        if not self.hand:
+            self.heard = time.monotonic()
+        self.hand.append(number)
+        plain = {"number": number, "seed": part.seed, "policy": part.policy}
+        self.send("part", part.noise, **plain)
 
-    def receive(self) -> list[np.ndarray]:
-        """The answer to the last message; Fault if there is none."""
-        deadline = time.monotonic() + self.waiting + GRACE
+    def hear(self) -> tuple[dict[str, Any], list[np.ndarray]]:
+        """What it has to say, which `wait` has announced."""
         try:
-            while not self.connection.poll(SLICE):
-                if self.process.poll() is not None:
-                    raise EOFError
-                if time.monotonic() > deadline:
-                    raise Fault(f"{self} did not answer and was killed.")
             head, arrays = unpack(self.connection.recv_bytes())
         except (EOFError, OSError):
             raise Fault(self.obituary()) from None
-        if head["error"]:
+        self.heard = time.monotonic()
+        if head["kind"] == "error":
             raise Fault(f"{self} raised an error {head['error']}")
-        return arrays
+        if head["kind"] == "started":
+            self.started = True
+        return head, arrays
+
+    def look(self) -> None:
+        """See whether it is still there, if it says nothing."""
+        if self.process.poll() is not None and not self.connection.poll():
+            raise Fault(self.obituary())
+        silence = time.monotonic() - self.heard
+        if silence > (1.0 + SHARE) * self.patience + GRACE:
+            raise Fault(f"{self} did not answer and was killed.")
 
     def obituary(self) -> str:
         """What is known of a worker's death."""
@@ -124,7 +146,7 @@ class Worker:
         text = last.decode(errors="replace")
         code = self.process.poll()
         if text.startswith("Timeout"):
-            return f"{self} hung for {self.waiting:g} s, here:\n{text}"
+            return f"{self} hung for {self.patience:g} s, here:\n{text}"
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             return f"{self} was killed by {name}.\n{text}".rstrip()
@@ -133,9 +155,14 @@ class Worker:
     def close(self) -> None:
         """Let the simulators close; then end the process in any case."""
         if self.end.alive and self.process.poll() is None:
+            self.send("close")
+            self.heard = time.monotonic()
             with contextlib.suppress(Fault):
-                self.ask("close")
-                self.receive()
+                while True:
+                    if not self.connection.poll(SLICE):
+                        self.look()
+                    elif self.hear()[0]["kind"] == "closed":
+                        break
         self.end()
 
     def __str__(self) -> str:
@@ -151,14 +178,15 @@ def _end(process: subprocess.Popen[bytes], connection: Connection, trace: int) -
 
 
 class SimulatorPool:
-    """B episodes at once as a `HostEnv`.
+    """Simulators as a task: `play` gives whole episodes.
 
     Attributes:
         spec: the task
+        workers: processes to play in; 0: this one
+        live: simulators at once in each process
         ends: episodes that ended before the horizon, by kind
         faults: workers that were replaced
         recipe: name and options to build the same pool again, where that is possible
-        capacity: episodes that can run at once (`per_process` limits them)
         film: how the task shows an episode; without one the pool is not `Filmed`
 
     """
@@ -170,129 +198,131 @@ class SimulatorPool:
         *,
         workers: int = 0,
         timeout: float = 60.0,
-        per_process: int | None = None,
+        live: int = LIVE,
         film: Callable[[Played], Any] | None = None,
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
-        if workers < 0 or not 0 < timeout < threading.TIMEOUT_MAX:
+        longest = threading.TIMEOUT_MAX / (1.0 + SHARE)
+        if workers < 0 or not 0 < timeout < longest:
             raise UserError("workers must be zero or more, and timeout positive.")
+        if live < 1:
+            raise UserError(f"live must be at least 1, not {live}.")
         self.spec = spec
         self.recipe = recipe
         self.film = film
-        self.capacity = sys.maxsize
-        if per_process is not None:
-            self.capacity = per_process * max(workers, 1)
+        self.workers = workers
+        self.live = live
         self.timeout = timeout
-        self.ends = dict.fromkeys(ENDS, 0)
+        self.ends: dict[str, int] = dict.fromkeys(ENDS, 0)
         self.faults = 0
-        self._count = workers
         self._factory = encode(make) if workers else None
-        self._slots = Slots(make, len(spec.constraints))
+        self._player = Player(make, spec, live)
         self._workers: list[Worker] = []
-        self._seeds: list[np.ndarray] = []
-        self._past: list[list[np.ndarray]] = []  # actions so far, by worker
-        self._mended: set[int] = set()
-        self._ended = np.zeros(0, bool)
 
-    def reset(self, seeds: np.ndarray) -> np.ndarray:
-        """Start one episode per seed [B]; return observations [B, O]."""
-        if len(seeds) > self.capacity:
-            raise UserError(
-                f"{len(seeds)} episodes at once are too many for {self._count} "
-                f"worker(s); run at most {self.capacity}, wave by wave."
-            )
-        self._ended = np.zeros(len(seeds), bool)
-        self._mended = set()
-        if not self._count:
-            return self._locally(self._slots.reset, seeds)[0]
-        self._seeds = np.array_split(seeds, min(self._count, len(seeds)))
-        self._past = [[] for _ in self._seeds]
-        while len(self._workers) < len(self._seeds):
-            self._workers.append(self._worker())
-        return self._ask("reset", self._seeds)[0]
-
-    def step(self, actions: np.ndarray) -> HostStep:
-        """Advance all episodes; those that ended stand still."""
-        if not self._count:
-            out = self._locally(self._slots.step, actions)
-        else:
-            cuts = np.cumsum([len(part) for part in self._seeds])[:-1]
-            parts = np.split(actions, cuts)
-            for past, part in zip(self._past, parts, strict=True):
-                past.append(part)
-            out = Batch(*self._ask("step", parts))
-        return self._counted(out)
+    def play(self, policies: list[HostPolicy], parts: list[Part]) -> list[Record]:
+        """Play all parts; the records come in their order."""
+        play = self._elsewhere if self.workers and parts else self._here
+        records = play(policies, parts)
+        for record in records:
+            if record.ended:
+                self._count(ENDS[record.ended - 1])
+        return records
 
     def close(self) -> None:
-        """End all workers and close all simulators; a later reset starts anew."""
+        """End all workers and close all simulators; a later `play` starts anew."""
         for worker in self._workers:
             worker.close()
         self._workers = []
-        self._slots.close()
+        self._player.close()
 
-    def _worker(self) -> Worker:
-        return Worker(self._factory, len(self.spec.constraints), self.timeout)
-
-    def _counted(self, out: Batch) -> HostStep:
-        ended = out.ended > 0
-        if (out.ended == 2).any() and not self.ends["truncated"]:
+    def _count(self, end: str) -> None:
+        if end == "truncated" and not self.ends[end]:
             log.warning(
                 "The environment truncated an episode before the horizon of %d steps; "
                 "such episodes end there and are counted as failed.",
                 self.spec.horizon,
             )
-        for code, name in enumerate(ENDS, start=1):
-            self.ends[name] += int(((out.ended == code) & ~self._ended).sum())
-        self._ended = ended
-        return HostStep(out.observation, out.reward, out.costs, ended)
+        self.ends[end] += 1
 
-    def _locally(self, method: Callable[..., Any], argument: np.ndarray) -> Any:
+    def _here(self, policies: list[HostPolicy], parts: list[Part]) -> list[Record]:
+        cues = (Cue(n, part, policies[part.policy]) for n, part in enumerate(parts))
         try:
-            return method(argument)
+            records = dict(self._player.play(lambda _: next(cues, None)))
         except Exception as error:
-            where = self._slots.where
+            where = self._player.where
             text = "".join(traceback.format_exception(error))
             raise SimulatorError(f"The simulator failed ({where})\n{text}") from error
+        return [records[n] for n in range(len(parts))]
 
-    def _ask(self, method: str, parts: list[np.ndarray]) -> list[np.ndarray]:
-        faults: dict[int, Fault] = {}
-        for i, part in enumerate(parts):
-            try:
-                self._workers[i].ask(method, part)
-            except Fault as fault:
-                faults[i] = fault
-        answers = []
-        for i in range(len(parts)):
-            try:
-                if i in faults:
-                    raise faults[i]
-                answers.append(self._workers[i].receive())
-            except Fault as fault:
-                answers.append(self._mend(i, fault))
-        return [np.concatenate(part) for part in zip(*answers, strict=True)]
+    def _elsewhere(self, policies: list[HostPolicy], parts: list[Part]) -> list[Record]:
+        count = min(self.workers, len(parts))
+        while len(self._workers) < count:
+            self._workers.append(self._worker())
+        try:
+            return self._direct(count, policies, parts)
+        except BaseException:  # what is under way belongs to no batch
+            for worker in self._workers:
+                worker.end()
+            self._workers = []
+            raise
 
-    def _mend(self, i: int, fault: Fault) -> list[np.ndarray]:
-        """Replay the episodes of a lost worker on a fresh one, once per batch."""
-        self._workers[i].end()
-        if i not in self._mended:
-            self._mended.add(i)
-            self.faults += 1
-            steps = len(self._past[i])
-            log.warning(
-                "%s\nA fresh worker replays its %d episode(s), %d step(s) so far.",
-                *(fault, len(self._seeds[i]), steps),
+    def _direct(
+        self, count: int, policies: list[HostPolicy], parts: list[Part]
+    ) -> list[Record]:
+        """Hand out the parts, collect the records, replace whom a fault befell."""
+        head, arrays = flat(policies)
+        todo = deque(range(len(parts)))
+        records: dict[int, Record] = {}
+        # One in four more than it can play at once, so that it never waits for us.
+        window = min(self.live + self.live // 4, -(-len(parts) // count))
+        mended: set[int] = set()
+        for worker in self._workers[:count]:
+            worker.informed = False
+        while len(records) < len(parts):
+            busy = []
+            for worker in self._workers[:count]:
+                source = worker.again or todo
+                while worker.started and source and len(worker.hand) < window:
+                    if not worker.informed:
+                        worker.send("policies", *arrays, **head)
+                        worker.informed = True
+                    number = source.popleft()
+                    worker.give(number, parts[number])
+                    source = worker.again or todo
+                if worker.hand or source:
+                    busy.append(worker)
+            ready = wait([worker.connection for worker in busy], SLICE)
+            for worker in busy:
+                try:
+                    if worker.connection not in ready:
+                        worker.look()
+                        continue
+                    said, data = worker.hear()
+                    if said["kind"] == "record":
+                        records[said["number"]] = Record(*data, ended=said["ended"])
+                        worker.hand.remove(said["number"])
+                except Fault as fault:
+                    self._mend(self._workers.index(worker), fault, mended)
+        return [records[n] for n in range(len(parts))]
+
+    def _worker(self) -> Worker:
+        plain = {"factory": self._factory, "spec": encode(self.spec)}
+        return Worker(self.timeout, live=self.live, **plain)
+
+    def _mend(self, i: int, fault: Fault, mended: set[int]) -> None:
+        """Put a fresh worker in the place of a lost one, once per batch."""
+        lost = self._workers[i]
+        lost.end()
+        if i in mended:
+            raise SimulatorError(
+                f"The simulator failed twice in the same episodes. {fault}"
             )
-            self._workers[i] = self._worker()
-            try:
-                self._workers[i].ask(
-                    "replay", self._seeds[i], *self._past[i], steps=steps + 1
-                )
-                return self._workers[i].receive()
-            except Fault as again:
-                fault = again
-        for worker in self._workers:
-            worker.end()
-        self._workers = []
-        raise SimulatorError(
-            f"The simulator failed twice in the same episodes. {fault}"
+        mended.add(i)
+        self.faults += 1
+        fresh = self._worker()
+        fresh.again.extend([*lost.hand, *lost.again])
+        log.warning(
+            "%s\nA fresh worker plays its %d episode(s) again.",
+            *(fault, len(fresh.again)),
         )
+        self._workers[i] = fresh

@@ -1,7 +1,7 @@
-"""What runs in a worker process: one episode at a time, answers until its parent ends.
+"""What runs in a worker process: it plays the parts it is sent until its parent ends.
 
 A worker is the leader of its own process group; it ends, with all it started, when its
-parent is gone, and a call that outlasts the time-out ends it too.
+parent is gone, and a call of a simulator that outlasts the time-out ends it too.
 """
 
 from __future__ import annotations
@@ -12,128 +12,134 @@ import os
 import select
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NamedTuple, Protocol
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 
+from ecop.simulators.player import Cue, Player
 from ecop.simulators.wire import decode, pack, unpack
+from ecop.types import HostPolicy, Part
+
+START_TIMEOUT = 120.0  # s, to import the simulator
+SHARE = 0.1  # of the time-out: how often it is set anew, and how late it may be
+
+Message = tuple[dict[str, Any], list[np.ndarray]]
+GONE: Message = ({"kind": "close"}, [])  # what a parent says by its end
 
 
-class Result(NamedTuple):
-    """What one step of a simulator returns."""
-
-    observation: np.ndarray  # [O]
-    reward: float
-    costs: np.ndarray  # [C]
-    ended: int = 0  # 0: goes on, 1: terminated, 2: truncated
-
-
-class Simulator(Protocol):
-    """One episode at a time; an episode is a function of its seed and actions."""
-
-    def reset(self, seed: int) -> np.ndarray:
-        """Start an episode; return its first observation [O]."""
-        ...
-
-    def step(self, action: np.ndarray) -> Result:
-        """Advance one step; never called after an end or the horizon."""
-        ...
-
-    def close(self) -> None:
-        """Release what the simulator holds."""
-        ...
+def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Policies as they travel."""
+    arrays = [(p.mean, p.scale, *p.weights, *p.biases) for p in policies]
+    depth = len(policies[0].weights)
+    head = {"heads": [p.head for p in policies], "depth": depth}
+    return head, [array for part in arrays for array in part]
 
 
-class Batch(NamedTuple):
-    """One step of several episodes, as it travels between processes."""
+def unflat(head: dict[str, Any], arrays: list[np.ndarray]) -> list[HostPolicy]:
+    """Undo `flat`."""
+    depth, policies = head["depth"], []
+    for i, kind in enumerate(head["heads"]):
+        mean, scale, *rest = arrays[i * (2 + 2 * depth) :][: 2 + 2 * depth]
+        layers = tuple(rest[:depth]), tuple(rest[depth:])
+        policies.append(HostPolicy(mean, scale, *layers, kind))
+    return policies
 
-    observation: np.ndarray  # [B, O]
-    reward: np.ndarray  # [B]
-    costs: np.ndarray  # [B, C]
-    ended: np.ndarray  # [B] int8
 
+class Watch:
+    """Ends this process, with its traceback, if the next call of it does not come.
 
-class Slots:
-    """Several simulators, stepped one after the other; ended ones stand still."""
+    A call costs nothing but a look at the clock; ten times in a time-out it also sets
+    the alarm anew and tells the parent that all is well.
+    """
 
-    def __init__(self, make: Callable[[], Simulator], costs: int) -> None:
-        self.make = make
-        self.costs = costs
-        self.simulators: list[Simulator] = []
-        self.seeds: list[int] = []
-        self.h = 0
-        self.where = "at its start"
+    def __init__(self, handle: int, timeout: float, tell: Callable[[], None]) -> None:
+        self.handle, self.timeout, self.tell = handle, timeout, tell
+        self.due = 0.0
 
-    def reset(self, seeds: np.ndarray) -> tuple[np.ndarray]:
-        """Start one episode per seed [B]; return observations [B, O], alone."""
-        self.h, self.seeds = 0, seeds.tolist()
-        rows = []
-        for i, seed in enumerate(self.seeds):
-            self.where = f"in reset(seed={seed})"
-            if i == len(self.simulators):
-                self.simulators.append(self.make())
-            rows.append(self.simulators[i].reset(seed))
-        self.observation = np.stack(rows)
-        self.ended = np.zeros(len(rows), np.int8)
-        return (self.observation.copy(),)
+    def __call__(self) -> None:
+        """Begin another call of a simulator."""
+        now = time.monotonic()
+        if now >= self.due:
+            self.due = now + SHARE * self.timeout
+            seconds = (1.0 + SHARE) * self.timeout
+            faulthandler.dump_traceback_later(seconds, exit=True, file=self.handle)
+            self.tell()
 
-    def step(self, actions: np.ndarray) -> Batch:
-        """Advance all episodes that have not ended."""
-        count = len(self.seeds)
-        reward, costs = np.zeros(count), np.zeros((count, self.costs))
-        for i in np.flatnonzero(self.ended == 0):
-            self.where = f"in step {self.h} of the episode with seed {self.seeds[i]}"
-            out = self.simulators[i].step(actions[i])
-            self.observation[i], reward[i], costs[i], self.ended[i] = out
-        self.h += 1
-        return Batch(self.observation.copy(), reward, costs, self.ended.copy())
-
-    def replay(self, seeds: np.ndarray, *actions: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Start again and repeat `actions`; return what the last call returns."""
-        out: tuple[np.ndarray, ...] = self.reset(seeds)
-        for action in actions:
-            out = self.step(action)
-        return out
-
-    def close(self) -> tuple[()]:
-        """Close all simulators."""
-        for simulator in self.simulators:
-            simulator.close()
-        self.simulators = []
-        return ()
+    def rest(self) -> None:
+        """Wait for nothing until the next call."""
+        faulthandler.cancel_dump_traceback_later()
+        self.due = 0.0
 
 
 def serve(connection_handle: int, trace_handle: int) -> None:
-    """Answer the parent's messages until it closes the connection or is gone."""
+    """Play for the parent until it says close, closes the connection or is gone."""
     for handle in (connection_handle, trace_handle):
         os.set_inheritable(handle, False)
     threading.Thread(target=_end_with_parent, args=(trace_handle,), daemon=True).start()
     faulthandler.enable(trace_handle)
     connection = Connection(connection_handle)
-    slots: Slots | None = None
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    # A thread reads, so that the parent never waits for a simulator to send us more.
+    inbox: SimpleQueue[Message] = SimpleQueue()
+    threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
+
+    def send(kind: str, *arrays: np.ndarray, **plain: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.send_bytes(pack({"kind": kind, **plain}, arrays))
+
+    head, _ = inbox.get()
+    if head["kind"] == "close":
+        return
+    player: Player | None = None
+    watch = Watch(trace_handle, START_TIMEOUT, lambda: send("pulse"))
+    policies: list[HostPolicy] = []
+
+    def feed(wait: bool) -> Cue | None:
+        nonlocal policies
         while True:
-            head, arrays = unpack(connection.recv_bytes())
-            error, answer = "", ()
             try:
-                faulthandler.dump_traceback_later(
-                    head["timeout"], exit=True, file=trace_handle
-                )
-                if slots is None:
-                    slots = Slots(decode(head["factory"]), head["costs"])
-                else:
-                    answer = getattr(slots, head["method"])(*arrays)
-            except Exception:
-                where = "" if slots is None else f"({slots.where})\n"
-                error = where + traceback.format_exc()
-            finally:
-                faulthandler.cancel_dump_traceback_later()
-            connection.send_bytes(pack({"error": error}, answer))
-            if head["method"] == "close":
-                return
+                head, arrays = inbox.get_nowait()
+            except Empty:
+                if not wait:
+                    return None
+                watch.rest()
+                head, arrays = inbox.get()
+            if head["kind"] == "close":
+                return None
+            if head["kind"] == "part":
+                part = Part(head["seed"], head["policy"], arrays[0])
+                return Cue(head["number"], part, policies[part.policy])
+            policies = unflat(head, arrays)
+
+    try:
+        watch()
+        player = Player(
+            decode(head["factory"]), decode(head["spec"]), head["live"], watch
+        )
+        watch.timeout = head["timeout"]
+        watch.rest()
+        send("started")
+        for number, (*arrays, ended) in player.play(feed):
+            send("record", *arrays, number=number, ended=ended)
+        watch()
+        player.close()
+        watch.rest()
+        send("closed")
+    except Exception:
+        watch.rest()
+        where = "" if player is None else f"({player.where})\n"
+        send("error", error=where + traceback.format_exc())
+
+
+def _read(connection: Connection, inbox: SimpleQueue[Message]) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            inbox.put(unpack(connection.recv_bytes()))
+    inbox.put(GONE)
 
 
 def _end_with_parent(handle: int) -> None:

@@ -17,8 +17,8 @@ from collections import deque
 import numpy as np
 
 from ecop.envs.sumo import simulation
+from ecop.simulators.player import Result
 from ecop.simulators.pool import SimulatorPool
-from ecop.simulators.worker import Result
 from ecop.types import Box, Constraint, Spec
 
 LENGTHS = (100, 80, 60, 40, 20)  # m

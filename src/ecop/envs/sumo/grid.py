@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from ecop.envs.sumo import simulation
+from ecop.simulators.player import Result
 from ecop.simulators.pool import SimulatorPool
-from ecop.simulators.worker import Result
 from ecop.types import Box, Constraint, Spec
 
 ENTRY, INNER, EXIT = 100, 60, 10  # m, edges of a street in this order

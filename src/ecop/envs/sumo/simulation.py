@@ -24,8 +24,8 @@ import numpy as np
 from ecop.drawing.scenes import Traffic
 from ecop.errors import UserError
 from ecop.simulators.cores import cores
+from ecop.simulators.player import Simulator
 from ecop.simulators.pool import SimulatorPool
-from ecop.simulators.worker import Simulator
 from ecop.types import Played, Spec
 
 TIMESTEP = 1.0  # s, of the simulation
@@ -104,7 +104,7 @@ def pool(
         spec,
         workers=default if workers is None else workers,
         timeout=timeout,
-        per_process=1,
+        live=1,
         film=partial(film, make),
         recipe=(name, {"workers": workers, "timeout": timeout}),
     )

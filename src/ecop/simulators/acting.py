@@ -1,0 +1,179 @@
+"""Policies in NumPy: who acts in a host task, in this process and in workers. No JAX.
+
+    x      = clip((observation - mean) * scale, +-10)
+    x      = tanh(x @ weight + bias), layer by layer, the last one linear
+    normal   action = x + noise, the noise being scaled already
+    spread   action = mean + exp(log_std) * noise, with x = [mean, log_std]
+    choice   action = argmax(x + noise)
+    script   action = noise: no policy, the actions are given
+
+The time is in the bias of the first layer, which has a row per step: a policy is sent
+with all that can be computed once and for all (`rollout.plain`).
+
+An action has the same bits in any company and in any process: each row has a product of
+its own, all else is entry by entry, and no product is large enough for OpenBLAS to
+share it among threads, which would change the order of its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ecop.types import HostPolicy, Spec
+
+CLIP = np.float32(10.0)  # learning.normaliser's
+ALONE = 9000  # entries of a matrix; from 9,216 on OpenBLAS uses threads
+
+
+def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Rows [N, 1, I] times [I, J], or [N, I, J] with a matrix for each."""
+    inputs, outputs = weight.shape[-2:]
+    if inputs * outputs <= ALONE:
+        return np.matmul(x, weight)
+    width = max(ALONE // inputs, 1)
+    parts = [weight[..., j : j + width] for j in range(0, outputs, width)]
+    return np.concatenate([np.matmul(x, part) for part in parts], axis=-1)
+
+
+def act(
+    head: str,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    layers: Sequence[tuple[np.ndarray, np.ndarray]],
+    observation: np.ndarray,
+    noise: np.ndarray,
+) -> np.ndarray:
+    """Actions [N, A] or [N] int32 for observations [N, O] and noise [N, ...].
+
+    Parameters belong to all rows, or have a leading axis N.
+    """
+    if head == "script":
+        return noise.copy()
+    x = observation - mean
+    x *= scale
+    np.maximum(x, -CLIP, out=x)
+    np.minimum(x, CLIP, out=x)
+    x = x[:, None, :]
+    for k, (weight, bias) in enumerate(layers, start=1):
+        x = product(x, weight)
+        x += bias
+        if k < len(layers):
+            np.tanh(x, out=x)
+    x = x[:, 0]
+    if head == "choice":
+        return (x + noise).argmax(axis=1).astype(np.int32)
+    if head == "spread":
+        middle, log_std = np.split(x, 2, axis=1)
+        return middle + np.exp(np.ascontiguousarray(log_std)) * noise
+    return x + noise
+
+
+def script(spec: Spec) -> HostPolicy:
+    """No policy: the noise of a part is its actions, [H, A] or [H] int."""
+    none = np.zeros(spec.observation_size, np.float32)
+    return HostPolicy(none, none, (), (), "script")
+
+
+def act_together(
+    policy: HostPolicy, observation: np.ndarray, h: int, noise: np.ndarray
+) -> np.ndarray:
+    """Actions of N episodes of one policy, all at step h."""
+    pairs = zip(policy.weights, policy.biases, strict=True)
+    layers = [(w[h % len(w)], b[h % len(b)]) for w, b in pairs]
+    return act(policy.head, policy.mean, policy.scale, layers, observation, noise)
+
+
+class Company:
+    """Episodes under way, each with a policy and a step of its own: rows 0 .. n - 1.
+
+    Every array of a policy has a row per episode here, so that one call gives all
+    actions; what differs from step to step is copied at each step, the rest once. The
+    company also writes down what each episode saw and did.
+    """
+
+    def __init__(self, size: int, policy: HostPolicy, noise: np.ndarray) -> None:
+        self.horizon = len(noise)
+        self.head = policy.head
+        self.observation = np.zeros((size, len(policy.mean)), np.float32)
+        self._noise = np.zeros((size, *noise.shape[1:]), noise.dtype)
+        self._mean = np.zeros_like(self.observation)
+        self._scale = np.zeros_like(self.observation)
+        arrays = (*policy.weights, *policy.biases)
+        self._rows = [np.zeros((size, *a.shape[1:]), np.float32) for a in arrays]
+        # By row: (where to, what from) of all that differs from step to step.
+        self._moving: list[list[tuple[np.ndarray, np.ndarray]]] = [[]] * size
+        self._start = [0] * size  # when the episode of a row began
+        self._now = 0
+        self._views: tuple[int, Any] = (0, None)
+        # What was seen and done, by time; when it is full, the oldest part goes.
+        self._length = self.horizon + min(self.horizon, 256)
+        self._seen = np.zeros((self._length, *self.observation.shape), np.float32)
+        self._done: np.ndarray | None = None
+
+    def join(self, i: int, policy: HostPolicy, noise: np.ndarray) -> None:
+        """Row i is an episode of this policy, with this noise [H, ...], from now on."""
+        self._mean[i], self._scale[i] = policy.mean, policy.scale
+        self._start[i] = self._now
+        self._moving[i] = [(self._noise, noise)]
+        arrays = (*policy.weights, *policy.biases)
+        for row, array in zip(self._rows, arrays, strict=True):
+            if len(array) == 1:
+                row[i] = array[0]
+            else:
+                self._moving[i].append((row, array))
+
+    def move(self, i: int, j: int) -> None:
+        """The episode of row j goes on in row i."""
+        for array in (self.observation, self._mean, self._scale, *self._rows):
+            array[i] = array[j]
+        self._moving[i], self._start[i] = self._moving[j], self._start[j]
+        for array in (self._seen, self._done):
+            if array is not None:
+                array[self._start[i] : self._now, i] = array[
+                    self._start[j] : self._now, j
+                ]
+
+    def record(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Observations [L, O] and actions [L, ...] of row i since it joined."""
+        assert self._done is not None
+        steps = slice(self._start[i], self._now)
+        return self._seen[steps, i].copy(), self._done[steps, i].copy()
+
+    def act(self, count: int) -> np.ndarray:
+        """Actions of the first rows, as many as there are, each at its own step."""
+        if self._now == self._length:
+            self._forget()
+        now = self._now
+        for i in range(count):
+            h = now - self._start[i]
+            for row, array in self._moving[i]:
+                row[i] = array[h]
+        if self._views[0] != count:
+            self._views = count, self._first(count)
+        actions = act(self.head, *self._views[1])
+        if self._done is None:
+            shape = self._length, len(self.observation), *actions.shape[1:]
+            self._done = np.zeros(shape, actions.dtype)
+        self._seen[now, :count] = self.observation[:count]
+        self._done[now, :count] = actions
+        self._now = now + 1
+        return actions
+
+    def _first(self, n: int) -> tuple[Any, ...]:
+        half = len(self._rows) // 2
+        weights = (row[:n] for row in self._rows[:half])
+        biases = (row[:n, None] for row in self._rows[half:])
+        layers = list(zip(weights, biases, strict=True))
+        rest = (self.observation, self._noise)
+        return self._mean[:n], self._scale[:n], layers, *(array[:n] for array in rest)
+
+    def _forget(self) -> None:
+        gone = self._length - self.horizon
+        for array in (self._seen, self._done):
+            if array is not None:
+                array[: self.horizon] = array[gone:].copy()
+        self._start = [start - gone for start in self._start]
+        self._now -= gone
