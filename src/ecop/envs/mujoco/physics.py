@@ -216,7 +216,7 @@ class Physics:
             self.derived = {f: self._batch.bind(f) for f in self._derived}
             self._control = self._batch.bind("ctrl")
             self._warnings = self._batch.warning[:, :, 1]
-            self._contacts = self._batch.bind("ncon") if forces else None
+            self._contacts = self._batch.bind("ncon")
         if FORCES in self._derived:
             self.derived[FORCES] = np.zeros((count, *self.shape(FORCES)))
         self._batch.reset(stage=self._mujoco.mjtStage.mjSTAGE_NONE)
