@@ -25,7 +25,7 @@ STEPS = 3200  # of all robots together
 def tireless(robot: Robot) -> Robot:
     """The robot whose falls do not count."""
     rule = robot.healthy
-    return replace(robot, healthy=lambda *state: rule(*state) | True)
+    return replace(robot, healthy=lambda state: rule(state) | True)
 
 
 def compare(task: str) -> None:

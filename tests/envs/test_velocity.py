@@ -180,20 +180,21 @@ def test_an_unstable_simulation_fails_alone():
 
 
 def test_rules_of_health():
-    rest, state = np.zeros((1, 9)), np.zeros((4, 9))
+    state = np.zeros((4, 18))
     state[:, 1:3] = [[1.2, 0.0], [1.2, 1.1], [0.8, 0.0], [2.0, 0.0]]
-    assert robots.walker_stands(state, rest).tolist() == [True, False, False, False]
+    assert robots.walker_stands(state).tolist() == [True, False, False, False]
     state[:, 1:3] = [[0.71, 0.19], [0.7, 0.0], [1.0, -0.2], [np.nan, 0.0]]
-    assert robots.hopper_stands(state, state).tolist() == [True, False, False, False]
-    state[:, 1:3], pace = [1.0, 0.0], np.zeros((4, 9))
-    pace[:, 0] = [99.0, -100.0, np.inf, np.nan]
-    assert robots.hopper_stands(state, pace).tolist() == [True, False, False, False]
-    state[:, 2] = [0.2, 1.0, 1.01, 0.19]
-    assert robots.ant_stands(state, rest).tolist() == [True, True, False, False]
+    assert robots.hopper_stands(state).tolist() == [True, False, False, False]
+    state[:, 1:3] = [1.0, 0.0]
+    state[:, 9] = [99.0, -100.0, np.inf, np.nan]
+    assert robots.hopper_stands(state).tolist() == [True, False, False, False]
     state[:, 2] = 0.5
-    assert robots.ant_stands(state, pace).tolist() == [True, True, False, False]
+    assert robots.ant_stands(state).tolist() == [True, True, False, False]
+    state[:, 9] = 0.0
+    state[:, 2] = [0.2, 1.0, 1.01, 0.19]
+    assert robots.ant_stands(state).tolist() == [True, True, False, False]
     state[:, 2] = [1.0, 1.01, 1.99, 2.0]
-    assert robots.humanoid_stands(state, rest).tolist() == [False, True, True, False]
+    assert robots.humanoid_stands(state).tolist() == [False, True, True, False]
 
 
 def test_contact_takes_at_most_its_bound():

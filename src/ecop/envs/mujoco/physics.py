@@ -107,6 +107,7 @@ class Physics:
     Attributes:
         model: MuJoCo's
         position, velocity: live views [B, nq], [B, nv] of the states
+        state: both in one, [B, nq + nv]
         derived: live views [B, ...] of the fields asked for, by MuJoCo's name; after a
             step they are one substep late, as all that MuJoCo derives from the state
         alive: [B] bool
@@ -213,6 +214,8 @@ class Physics:
             self._batch = Batch(self.model, count, self.threads, persistent=forces)
             self.position = self._batch.bind("qpos")
             self.velocity = self._batch.bind("qvel")
+            # MuJoCo has them in a row, after the time.
+            self.state = self._batch.state[:, 1 : 1 + self.model.nq + self.model.nv]
             self.derived = {f: self._batch.bind(f) for f in self._derived}
             self._control = self._batch.bind("ctrl")
             self._warnings = self._batch.warning[:, :, 1]

@@ -54,7 +54,7 @@ class Velocity:
         interval = robot.substeps * model.opt.timestep
         self.robots = Physics(model, interval, chosen, derived=derived)
         self.full = model.actuator_ctrlrange[:, 1]  # ranges are symmetric
-        sizes = [model.nq - robot.hidden, model.nv]
+        sizes = [model.nq - robot.hidden + model.nv]
         for field, first in robot.derived:
             rows, *entries = self.robots.shape(field)
             sizes.append((rows - first) * prod(entries))
@@ -88,7 +88,7 @@ class Velocity:
         robots.step(control)
         vx, vy = (self.place() - before).T / robots.interval
         speed = np.hypot(vx, vy) if robot.plane else vx
-        healthy = robot.healthy(robots.position, robots.velocity)
+        healthy = robot.healthy(robots.state)
         paid = robot.standing if robot.pay_fall else robot.standing * healthy
         effort = (control * control).sum(axis=1)
         reward = robot.forward * vx + paid - robot.control * effort
@@ -114,17 +114,17 @@ class Velocity:
     def observe(self) -> np.ndarray:
         """Pose, velocity and what the robot has beside them [B, O]."""
         robot, robots = self.robot, self.robots
-        count = len(robots.position)
-        parts = [
-            robots.position[:, robot.hidden :],
-            bounded(robots.velocity, robot.velocity_bound),
-        ]
+        count = len(robots.state)
+        parts = [robots.state[:, robot.hidden :]]
         for field, first in robot.derived:
             rows = self.forces() if field == FORCES else robots.derived[field]
             parts.append(rows[:, first:].reshape(count, -1))
         seen = np.empty((count, self.spec.observation_size), np.float32)
         for part, end in zip(parts, self.ends, strict=True):
             seen[:, end - part.shape[1] : end] = part
+        if robot.velocity_bound < inf:
+            pace = seen[:, robots.model.nq - robot.hidden : self.ends[0]]
+            np.clip(pace, -robot.velocity_bound, robot.velocity_bound, out=pace)
         return seen
 
     def film(self, episode: Played) -> Pictures:
