@@ -24,12 +24,15 @@ from ecop.rollout import Actor, collect_host
 from ecop.training import Learner, init_seeds, run_seeds, stack
 
 BATCH, STEPS, ROUNDS = 32, 60, 5
+CORES = os.cpu_count() or 1
 THEIRS = {"AntCircle": "Ant-v5", "AntReach": "Ant-v5", "Humanoid": "Humanoid-v5"}
 SEEDS = np.arange(BATCH, dtype=np.uint32)
 
 
-def bare(env: Any, actions: np.ndarray, seeds: np.ndarray) -> Callable[[], None]:
-    """Nothing but mj_step, on all cores."""
+def bare(
+    env: Any, actions: np.ndarray, seeds: np.ndarray, cores: int
+) -> Callable[[], None]:
+    """Nothing but mj_step, on so many cores."""
     mujoco = physics.library()
     model, substeps = env.robots.model, env.robots.substeps
     full = model.actuator_ctrlrange[:, 1]
@@ -37,7 +40,6 @@ def bare(env: Any, actions: np.ndarray, seeds: np.ndarray) -> Callable[[], None]
     start = env.robots.position.copy(), env.robots.velocity.copy()
     batch = len(seeds)
     data = [mujoco.MjData(model) for _ in seeds]
-    cores = os.cpu_count() or 1
     pool = ThreadPoolExecutor(cores)
 
     def share(first: int) -> None:
@@ -118,7 +120,7 @@ def compare(task: str) -> None:
     for integrator in ("rk4", "euler"):
         env = ecop.make(task, horizon=STEPS, integrator=integrator)
         name = {"rk4": "RK4", "euler": "Euler"}[integrator]
-        rows[f"bare mj_step, {name}"] = bare(env, actions, SEEDS), integrator
+        rows[f"bare mj_step, {name}"] = bare(env, actions, SEEDS, CORES), integrator
         rows[f"{task}, {name}"] = stepping(env, actions, SEEDS), integrator
         other = ecop.make(task, horizon=STEPS, integrator=integrator)
         rows[f"{task} with the policy, {name}"] = collecting(other), integrator
