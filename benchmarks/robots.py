@@ -19,43 +19,46 @@ import numpy as np
 
 import ecop
 from ecop.config import resolve
-from ecop.envs import physics, torso
+from ecop.envs.mujoco import physics, torso
 from ecop.rollout import Actor, collect_host
 from ecop.training import Learner, init_seeds, run_seeds, stack
 
 BATCH, STEPS, ROUNDS = 32, 60, 5
+CORES = os.cpu_count() or 1
 THEIRS = {"AntCircle": "Ant-v5", "AntReach": "Ant-v5", "Humanoid": "Humanoid-v5"}
 SEEDS = np.arange(BATCH, dtype=np.uint32)
 
 
-def bare(env: Any, actions: np.ndarray) -> Callable[[], None]:
-    """Nothing but mj_step, on all cores."""
+def bare(
+    env: Any, actions: np.ndarray, seeds: np.ndarray, cores: int
+) -> Callable[[], None]:
+    """Nothing but mj_step, on so many cores."""
     mujoco = physics.library()
     model, substeps = env.robots.model, env.robots.substeps
     full = model.actuator_ctrlrange[:, 1]
-    env.reset(SEEDS)
+    env.reset(seeds)
     start = env.robots.position.copy(), env.robots.velocity.copy()
-    data = [mujoco.MjData(model) for _ in range(BATCH)]
-    cores = os.cpu_count() or 1
+    batch = len(seeds)
+    data = [mujoco.MjData(model) for _ in seeds]
     pool = ThreadPoolExecutor(cores)
 
     def share(first: int) -> None:
-        for i in range(first, BATCH, cores):
+        for i in range(first, batch, cores):
             mujoco.mj_resetData(model, data[i])
             data[i].qpos[:], data[i].qvel[:] = start[0][i], start[1][i]
         for action in actions:
-            for i in range(first, BATCH, cores):
+            for i in range(first, batch, cores):
                 data[i].ctrl[:] = full * action[i]
                 mujoco.mj_step(model, data[i], nstep=substeps)
 
     return lambda: [None for _ in pool.map(share, range(cores))] and None
 
 
-def stepping(env: Any, actions: np.ndarray) -> Callable[[], None]:
+def stepping(env: Any, actions: np.ndarray, seeds: np.ndarray) -> Callable[[], None]:
     """Our task: physics, observation, reward, cost, failure."""
 
     def go() -> None:
-        env.reset(SEEDS)
+        env.reset(seeds)
         for action in actions:
             env.step(action)
 
@@ -117,8 +120,8 @@ def compare(task: str) -> None:
     for integrator in ("rk4", "euler"):
         env = ecop.make(task, horizon=STEPS, integrator=integrator)
         name = {"rk4": "RK4", "euler": "Euler"}[integrator]
-        rows[f"bare mj_step, {name}"] = bare(env, actions), integrator
-        rows[f"{task}, {name}"] = stepping(env, actions), integrator
+        rows[f"bare mj_step, {name}"] = bare(env, actions, SEEDS, CORES), integrator
+        rows[f"{task}, {name}"] = stepping(env, actions, SEEDS), integrator
         other = ecop.make(task, horizon=STEPS, integrator=integrator)
         rows[f"{task} with the policy, {name}"] = collecting(other), integrator
         for seeds in (1, 3):

@@ -3,6 +3,7 @@
     python benchmarks/throughput.py [--task PointCircle] [--seeds 1 5]
     python benchmarks/throughput.py --sumo
     python benchmarks/throughput.py --task AntCircle     # or AntReach, Humanoid
+    python benchmarks/throughput.py --task AntVelocity   # and its kind
 
 Run it on an idle machine. Figures of one run may be compared with each other, not with
 those of another run.
@@ -204,6 +205,10 @@ def main() -> None:
         import robots
 
         return robots.compare(arguments.task)
+    if arguments.task.endswith("Velocity"):
+        import velocity
+
+        return velocity.compare(arguments.task)
     for count in arguments.seeds:
         end_to_end(arguments.task, count, arguments.iterations)
     phases(arguments.task)

@@ -13,12 +13,17 @@ from ecop.bench.run import make_plan
 from ecop.runs import provenance
 
 
-def make_results(folder: Path, *, suites: tuple[str, ...] = ("table1",)) -> None:
+def make_results(
+    folder: Path,
+    *,
+    suites: tuple[str, ...] = ("table1",),
+    iterations: int | None = None,
+) -> None:
     """Write all cells that this machine could run, as if they were finished."""
     results.prepare(folder)
     made = provenance()
     for suite in suites:
-        plan = make_plan(suite, folder, seeds=3)
+        plan = make_plan(suite, folder, seeds=3, iterations=iterations)
         results.write_plan(folder, plan.document)
         for job in plan.jobs:
             document = make_up(job.name, job.cell) | made

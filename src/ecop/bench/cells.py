@@ -23,8 +23,10 @@ Cell = dict[str, Any]
 def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
     """The cell of a group with a seed: what a user would get, with the preset."""
     given = {**group.options, "seeds": 1, "first_seed": seed, "limits": group.limits}
+    if suite.steps is not None:
+        given["steps"] = suite.steps
     algorithm, train, origin = resolve(group.task, group.algorithm, preset, given)
-    if origin["iterations"] != "given":
+    if suite.steps is None and origin["iterations"] != "given":
         iterations = max(1, suite.iterations * BATCH // train.episodes)
         train = dataclasses.replace(train, iterations=iterations)
     return {

@@ -141,7 +141,8 @@ def shortened(suite: Suite, iterations: int) -> Suite:
         else group
         for group in suite.groups
     ]
-    return dataclasses.replace(suite, groups=tuple(groups), iterations=iterations)
+    budget = {"iterations": iterations, "steps": None}
+    return dataclasses.replace(suite, groups=tuple(groups), **budget)
 
 
 def chosen(

@@ -7,7 +7,8 @@ the curves of Fig. 2 are those of Table 1's runs.
 Options are those a user gets (defaults and the task's recipe, or a preset), and what
 the group says. The paper's protocol is K = 500 iterations and 5 independent runs. Tasks
 collect 10 to 60 episodes per iteration, so the budget is counted in episodes: everyone
-gets `iterations` x 20 of them, however many are taken at a time.
+gets `iterations` x 20 of them, however many are taken at a time. Episodes of robots
+that fall differ in length, so the suites with published figures count `steps`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ EVERYONE = (*TABLE1, *TABLE3, REFERENCE)
 # On the exact problems: e-COP, and the kinds of multiplier and step of the others.
 EXACT = ("ecop", "ppo_lag", "trpo_lag", "focops", "cpo")
 
+# The Safe Velocity suite: those of whom there are published figures, and e-COP.
+RUNNERS = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer")
+LIMITED = ("ecop", "focops", "ppo_lag", "cpo", "cppo_pid", "trpo_lag")
+
 # The paper does not say by what factor p its adaptive beta grows.
 BETA_GROWTH = 1.05
 
@@ -80,12 +85,22 @@ class Group:
 
 @dataclass(frozen=True)
 class Suite:
-    """Groups, and how long and how often each is run."""
+    """Groups, and how long and how often each is run.
+
+    Attributes:
+        title: what it is
+        groups: what is run
+        seeds: runs of each group
+        iterations: budget in batches of 20 episodes
+        steps: budget in steps of the environment, in place of `iterations`
+        evaluation_episodes: of the last policy of each run
+    """
 
     title: str
     groups: tuple[Group, ...]
     seeds: int = 5
     iterations: int = 500
+    steps: int | None = None
     evaluation_episodes: int = 100
 
 
@@ -246,6 +261,38 @@ def tuning() -> Suite:
     )
 
 
+def yardstick() -> Suite:
+    """PPO on Gymnasium's robots without a limit, beside published figures."""
+    return Suite(
+        "Yardstick: PPO without limits on Gymnasium's v5 robots, 1 million steps",
+        tuple(
+            Group(
+                "yardstick",
+                f"{robot}Velocity",
+                "ppo",
+                (math.inf,),
+                env_options={"version": "v5"},
+            )
+            for robot in RUNNERS
+            if robot != "Swimmer"
+        ),
+        steps=1_000_000,
+    )
+
+
+def velocity() -> Suite:
+    """The Safe Velocity suite at limit 25, beside published figures."""
+    return Suite(
+        "Safe Velocity: six robots with a speed limit, 2 million steps",
+        tuple(
+            Group("velocity", f"{robot}Velocity", algorithm, (25.0,))
+            for robot in RUNNERS
+            for algorithm in (*LIMITED, REFERENCE)
+        ),
+        steps=2_000_000,
+    )
+
+
 def smoke() -> Suite:
     """A little of everything, to see within minutes that all parts work."""
     some = {
@@ -287,5 +334,7 @@ SUITES: dict[str, Callable[[], Suite]] = {
     "frontier": frontier,
     "options": options,
     "tuning": tuning,
+    "yardstick": yardstick,
+    "velocity": velocity,
     "smoke": smoke,
 }

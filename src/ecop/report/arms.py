@@ -29,6 +29,8 @@ SECTIONS = {
     "exact": "Exact: tabular tasks against their optimum",
     "options": "Forms of e-COP",
     "tuning": "Tuning: the same number of settings for every algorithm",
+    "yardstick": "Yardstick: PPO without limits beside published figures",
+    "velocity": "Safe Velocity: beside published figures",
 }
 
 

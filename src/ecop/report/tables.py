@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from statistics import median
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from ecop.bench.suites import REFERENCE
 from ecop.report import paper
 from ecop.report import statistics as st
 from ecop.report.arms import SECTIONS, Arm
+from ecop.report.published import PUBLISHED, Figure, figures, sources
 
 Block = tuple[str, tuple[float, ...]]  # a task and its limits
 RULE = (
@@ -184,8 +186,29 @@ def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
                 ]
             rows.append([Entry(label), *map(Entry, words), *values, *map(Entry, rest)])
         title = f"{task}, {' and '.join(map(limit_words, limits))}"
-        tables.append(Table(section, title, head, rows, words=1))
+        others = figures(section, task)
+        rows += [_theirs(figure, len(head)) for figure in others]
+        if section in PUBLISHED:
+            head.append("failed")
+            for row, arm in zip_longest(rows, block.values()):
+                row.append(Entry(_failed(arm) if arm else ""))
+        tables.append(Table(section, title, head, rows, sources(others), words=1))
     return tables
+
+
+def _theirs(figure: Figure, width: int) -> list[Entry]:
+    """A published figure as a row."""
+    label = f"{figure.source.name}: {figure.algorithm}, {figure.steps / 1e6:g}M steps"
+    spread = "" if figure.spread is None else f" ± {figure.spread:g}"
+    cost = "" if figure.cost is None else f"{figure.cost:g}"
+    words = [label, "", "", f"{figure.reward:g}{spread}", cost]
+    return [Entry(word) for word in (*words, *[""] * (width - len(words)))]
+
+
+def _failed(arm: Arm) -> str:
+    """The share of fresh episodes that ended early, which caps their cost."""
+    shares = [d["evaluation"]["failed"] for d in arm.documents]
+    return f"{100 * np.mean(shares):.0f} %" if shares else ""
 
 
 def block_marks(block: dict[str, Arm], limits: Sequence[float]) -> dict[str, str]:
@@ -360,7 +383,8 @@ def exact_table(shown: Iterable[Arm]) -> Table | None:
 
 def all_tables(shown: list[Arm]) -> list[Table]:
     """All tables that have something in them, in the order of the report."""
-    lists = ("options", "tuning")  # too many arms for columns
+    # Too many arms for columns, or figures of others beside them.
+    lists = ("options", "tuning", "yardstick", "velocity")
     layouts = [s for s in SECTIONS if s not in ("curves", "exact", *lists)]
     found = [paper_layout(layouts[0], shown), aggregate_table(shown)]
     found += [paper_layout(section, shown) for section in layouts[1:]]

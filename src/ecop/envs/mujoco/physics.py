@@ -11,10 +11,9 @@ its start, the step counts nothing, and `unstable` has one more.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +71,7 @@ def read(file: str) -> Any:
     assert gymnasium is not None
     assert gymnasium.origin is not None
     folder = Path(gymnasium.origin).parent / "envs" / "mujoco" / "assets"
-    with quiet(mujoco):
+    with Quiet(mujoco):
         return mujoco.MjModel.from_xml_path(str(folder / file))
 
 
@@ -86,16 +85,20 @@ def load(robot: str, euler_step: float, options: PhysicsOptions) -> Any:
     return model
 
 
-@contextlib.contextmanager
-def quiet(mujoco: Any) -> Iterator[None]:
-    """Keep MuJoCo's warnings off the screen and out of its file; we count them."""
-    before, silent = mujoco.MjLogConfig.get(), mujoco.MjLogConfig.get()
-    silent.logto_console = silent.logto_file = False
-    silent.set()
-    try:
-        yield
-    finally:
-        before.set()
+class Quiet:
+    """Keeps MuJoCo's warnings off the screen and out of its file; we count them."""
+
+    def __init__(self, mujoco: Any) -> None:
+        self._now = mujoco.MjLogConfig.get
+        self._silent = self._now()
+        self._silent.logto_console = self._silent.logto_file = False
+
+    def __enter__(self) -> None:
+        self._before = self._now()
+        self._silent.set()
+
+    def __exit__(self, *error: object) -> None:
+        self._before.set()
 
 
 class Physics:
@@ -104,6 +107,7 @@ class Physics:
     Attributes:
         model: MuJoCo's
         position, velocity: live views [B, nq], [B, nv] of the states
+        state: both in one, [B, nq + nv]
         derived: live views [B, ...] of the fields asked for, by MuJoCo's name; after a
             step they are one substep late, as all that MuJoCo derives from the state
         alive: [B] bool
@@ -125,6 +129,7 @@ class Physics:
         self.threads = options.threads or cores()
         self.unstable = 0
         self._mujoco = library()
+        self._quiet = Quiet(self._mujoco)
         self._one = self._mujoco.MjData(model)
         self._derived = tuple(derived)
         self._batch: Any = None
@@ -158,15 +163,18 @@ class Physics:
     def step(self, control: np.ndarray) -> None:
         """Hold these controls [B, nu] for one control interval."""
         self._control[:] = control
-        ids = None if self.alive.all() else np.flatnonzero(self.alive)
-        with quiet(self._mujoco):
-            self._batch.step(ids, self.substeps)
+        with self._quiet:
+            self._batch.step(self._ids, self.substeps)
         if FORCES in self._derived:
-            self._feel(range(len(self.alive)) if ids is None else ids.tolist())
-        warned = self._warnings()
-        self._stable = warned == self._warned
-        self._warned = warned
-        if not self._stable.all():
+            self._feel()
+        # The sum first: it is all that a step costs where nothing broke.
+        total = self._warnings.sum()
+        self._broke = total != self._total
+        if self._broke:
+            self._total = total
+            warned = self._warnings.sum(axis=1)
+            self._stable = warned == self._warned
+            self._warned = warned
             if not self.unstable:
                 log.warning(
                     "MuJoCo found a simulation unstable; such episodes end there and "
@@ -182,14 +190,14 @@ class Physics:
         fallen: np.ndarray,
     ) -> HostStep:
         """What the step gave [B, ...]; nothing for a simulation that broke in it."""
-        stable = self._stable
-        self.alive = self.alive & stable & ~fallen
-        return HostStep(
-            observation,
-            np.where(stable, reward, 0.0),
-            np.where(stable[:, None], costs, 0.0),
-            ~self.alive,
-        )
+        if self._broke:
+            fallen = fallen | ~self._stable
+            reward = np.where(self._stable, reward, 0.0)
+            costs = np.where(self._stable[:, None], costs, 0.0)
+        if fallen.any():
+            self.alive = self.alive & ~fallen
+            self._ids = np.flatnonzero(self.alive)
+        return HostStep(observation, reward, costs, ~self.alive)
 
     def close(self) -> None:
         """Let go of the simulations and their threads."""
@@ -206,24 +214,30 @@ class Physics:
             self._batch = Batch(self.model, count, self.threads, persistent=forces)
             self.position = self._batch.bind("qpos")
             self.velocity = self._batch.bind("qvel")
+            # MuJoCo has them in a row, after the time.
+            self.state = self._batch.state[:, 1 : 1 + self.model.nq + self.model.nv]
             self.derived = {f: self._batch.bind(f) for f in self._derived}
             self._control = self._batch.bind("ctrl")
+            self._warnings = self._batch.warning[:, :, 1]
+            self._contacts = self._batch.bind("ncon")
         if FORCES in self._derived:
             self.derived[FORCES] = np.zeros((count, *self.shape(FORCES)))
         self._batch.reset(stage=self._mujoco.mjtStage.mjSTAGE_NONE)
         self.position[:] = position
         self.velocity[:] = velocity
-        self._warned = self._warnings()
+        self._warned = self._warnings.sum(axis=1)
+        self._total = self._warned.sum()
+        self._broke = False
         self.alive = np.ones(count, bool)
-        self._stable = np.ones(count, bool)
+        self._ids: np.ndarray | None = None  # of those alive; None: all
 
-    def _feel(self, ids: Sequence[int]) -> None:
+    def _feel(self) -> None:
         """Forces of the last contacts, which MuJoCo computes on demand."""
-        one, forces = self._one, self.derived[FORCES]
-        for i in ids:
-            self._batch.get_data(i, one)
-            self._mujoco.mj_rnePostConstraint(self.model, one)
-            forces[i] = one.cfrc_ext
-
-    def _warnings(self) -> np.ndarray:
-        return self._batch.warning[:, :, 1].sum(axis=1)
+        model, one, forces = self.model, self._one, self.derived[FORCES]
+        fetch, derive = self._batch.get_data, self._mujoco.mj_rnePostConstraint
+        felt = one.cfrc_ext
+        forces[:] = 0.0
+        for i in np.flatnonzero(self._contacts).tolist():
+            fetch(i, one)
+            derive(model, one)
+            forces[i] = felt

@@ -14,38 +14,37 @@ from typing import Literal
 
 import numpy as np
 
-Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Rule = Callable[[np.ndarray], np.ndarray]  # states [B, position and velocity] -> [B]
 Version = Literal["v4", "v5"]
 
 
-def always(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Healthy in every state [B]."""
-    return np.ones(len(position), bool)
+def always(state: np.ndarray) -> np.ndarray:
+    """Healthy in every state."""
+    return np.ones(len(state), bool)
 
 
-def ant_stands(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """At a height from 0.2 to 1 m, and no number has run away [B]."""
-    height = position[:, 2]
-    finite = np.isfinite(position).all(axis=1) & np.isfinite(velocity).all(axis=1)
-    return finite & (height >= 0.2) & (height <= 1.0)
+def ant_stands(state: np.ndarray) -> np.ndarray:
+    """At a height from 0.2 to 1 m, and no number has run away."""
+    height = state[:, 2]
+    return (height >= 0.2) & (height <= 1.0) & np.isfinite(state.sum(axis=1))
 
 
-def hopper_stands(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Above 0.7 m, upright to 0.2 rad, all else within 100 [B]."""
-    upright = (position[:, 1] > 0.7) & (np.abs(position[:, 2]) < 0.2)
-    still = (np.abs(position[:, 2:]) < 100.0).all(axis=1)
-    return upright & still & (np.abs(velocity) < 100.0).all(axis=1)
+def hopper_stands(state: np.ndarray) -> np.ndarray:
+    """Above 0.7 m, upright to 0.2 rad, all else within 100."""
+    size = np.abs(state)
+    far = size[:, 2:].max(axis=1)
+    return (state[:, 1] > 0.7) & (size[:, 2] < 0.2) & (far < 100.0)
 
 
-def walker_stands(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Between 0.8 and 2 m, upright to 1 rad [B]."""
-    height = position[:, 1]
-    return (height > 0.8) & (height < 2.0) & (np.abs(position[:, 2]) < 1.0)
+def walker_stands(state: np.ndarray) -> np.ndarray:
+    """Between 0.8 and 2 m, upright to 1 rad."""
+    height = state[:, 1]
+    return (height > 0.8) & (height < 2.0) & (np.abs(state[:, 2]) < 1.0)
 
 
-def humanoid_stands(position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Between 1 and 2 m [B]."""
-    height = position[:, 2]
+def humanoid_stands(state: np.ndarray) -> np.ndarray:
+    """Between 1 and 2 m."""
+    height = state[:, 2]
     return (height > 1.0) & (height < 2.0)
 
 

@@ -12,7 +12,7 @@ from the same seed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -53,9 +53,8 @@ class Velocity:
         derived = [*PLACES[robot.place], *(field for field, _ in robot.derived)]
         interval = robot.substeps * model.opt.timestep
         self.robots = Physics(model, interval, chosen, derived=derived)
-        low, high = model.actuator_ctrlrange.T
-        self.middle, self.half = (low + high) / 2.0, (high - low) / 2.0
-        sizes = [model.nq - robot.hidden, model.nv]
+        self.full = model.actuator_ctrlrange[:, 1]  # ranges are symmetric
+        sizes = [model.nq - robot.hidden + model.nv]
         for field, first in robot.derived:
             rows, *entries = self.robots.shape(field)
             sizes.append((rows - first) * prod(entries))
@@ -84,19 +83,18 @@ class Velocity:
     def step(self, actions: np.ndarray) -> HostStep:
         """Run for one control interval."""
         robot, robots = self.robot, self.robots
-        control = self.middle + self.half * np.clip(actions, -1.0, 1.0)
+        control = self.full * np.minimum(np.maximum(actions, -1.0), 1.0)
         before = self.place().copy()
         robots.step(control)
         vx, vy = (self.place() - before).T / robots.interval
         speed = np.hypot(vx, vy) if robot.plane else vx
-        healthy = robot.healthy(robots.position, robots.velocity)
+        healthy = robot.healthy(robots.state)
         paid = robot.standing if robot.pay_fall else robot.standing * healthy
-        effort = np.sum(control**2, axis=1)
+        effort = (control * control).sum(axis=1)
         reward = robot.forward * vx + paid - robot.control * effort
         if robot.contact:
-            forces = self.forces()
-            cost = robot.contact * np.sum(forces**2, axis=(1, 2))
-            reward = reward - np.minimum(cost, robot.contact_bound)
+            force = (self.forces() ** 2).sum(axis=(1, 2))
+            reward = reward - np.minimum(robot.contact * force, robot.contact_bound)
         costs = (speed > robot.threshold)[:, None]
         return robots.outcome(self.observe(), reward, costs, ~healthy)
 
@@ -111,23 +109,22 @@ class Velocity:
 
     def forces(self) -> np.ndarray:
         """Contact forces on the bodies, within their bound [B, bodies, 6]."""
-        bound = self.robot.force_bound
-        return np.clip(self.robots.derived[FORCES], -bound, bound)
+        return bounded(self.robots.derived[FORCES], self.robot.force_bound)
 
     def observe(self) -> np.ndarray:
         """Pose, velocity and what the robot has beside them [B, O]."""
         robot, robots = self.robot, self.robots
-        bound, count = robot.velocity_bound, len(robots.position)
-        parts = [
-            robots.position[:, robot.hidden :],
-            np.clip(robots.velocity, -bound, bound),
-        ]
+        count = len(robots.state)
+        parts = [robots.state[:, robot.hidden :]]
         for field, first in robot.derived:
             rows = self.forces() if field == FORCES else robots.derived[field]
             parts.append(rows[:, first:].reshape(count, -1))
         seen = np.empty((count, self.spec.observation_size), np.float32)
         for part, end in zip(parts, self.ends, strict=True):
             seen[:, end - part.shape[1] : end] = part
+        if robot.velocity_bound < inf:
+            pace = seen[:, robots.model.nq - robot.hidden : self.ends[0]]
+            np.clip(pace, -robot.velocity_bound, robot.velocity_bound, out=pace)
         return seen
 
     def film(self, episode: Played) -> Pictures:
@@ -141,6 +138,11 @@ class Velocity:
     def close(self) -> None:
         """Let go of the simulations."""
         self.robots.close()
+
+
+def bounded(values: np.ndarray, bound: float) -> np.ndarray:
+    """The values from -bound to bound."""
+    return values if bound == inf else np.clip(values, -bound, bound)
 
 
 def ant(**options: Any) -> Velocity:
