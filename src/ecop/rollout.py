@@ -154,7 +154,8 @@ def exporter(
     """A function that gives an actor as plain arrays, and what scales its noise.
 
     What does not depend on the observation is computed here: the share of the time in
-    the first layer, and a log std that the policy predicts starts from its bias.
+    the first layer and its gate; a log std that the policy predicts starts from its
+    bias.
     """
     spec = policy.spec
     size, horizon = spec.observation_size, spec.horizon
@@ -172,6 +173,9 @@ def exporter(
         if policy.form == "time":
             shift = product(times[:, None], weights[0][0, size:])[:, 0]
             weights[0], biases[0] = weights[0][:, :size], biases[0] + shift
+        gate = np.ones((1, 0), np.float32)
+        if "g" in layers[0]:
+            gate = 1.0 + product(times[:, None], layers[0]["g"][0])[:, 0]
         head, spread = "choice", np.float32(1.0)
         if isinstance(spec.action, Box) and policy.std == "shared":
             head, spread = "normal", np.exp(params["log_std"])
@@ -183,6 +187,7 @@ def exporter(
             np.asarray(scale(actor.normaliser)),
             tuple(np.ascontiguousarray(weight) for weight in weights),
             tuple(biases),
+            gate,
             head,
         )
         return plain, spread

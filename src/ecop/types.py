@@ -166,6 +166,7 @@ class HostPolicy(NamedTuple):
     scale: np.ndarray  # [O]
     weights: tuple[np.ndarray, ...]  # [T, I, J] of each layer
     biases: tuple[np.ndarray, ...]  # [T, J] of each layer
+    gate: np.ndarray  # [T, J] of the first layer's units; [1, 0] for none
     head: Literal["normal", "spread", "choice", "script"]
 
 

@@ -9,8 +9,9 @@
 
 Deviations: everything is dimensionless (learning/surrogates.py), so the rate of nu does
 not depend on the unit of the cost; several constraints are supported with one nu each,
-sum_i nu_i A_Ci in place of nu A_C (the paper states one); finite-horizon advantages. As in the authors' experiments an iteration ends early
-once the mean KL exceeds a target (`target_kl`).
+sum_i nu_i A_Ci in place of nu A_C (the paper states one); finite-horizon advantages. As
+in the authors' experiments an iteration ends early once the mean KL exceeds a target
+(`target_kl`).
 """
 
 from __future__ import annotations

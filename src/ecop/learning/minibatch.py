@@ -32,8 +32,7 @@ from ecop.types import Batch, Box
 Objective = Callable[[Distribution, Batch, Any], Array]
 Refresh = Callable[[Distribution], Any]  # of the whole batch, before each epoch
 
-import os
-AGREEMENT = float(os.environ.get("AG", 0.1))  # cosine of successive moves at which the pace stays
+AGREEMENT = 0.1  # cosine of successive moves at which the pace stays
 GAIN = 0.2  # of the pace, per cosine and iteration
 SLOWEST, FASTEST = 0.02, 10.0  # pace
 TURN, RANGE = 1.5, 30.0  # change of the rate per iteration, and in all

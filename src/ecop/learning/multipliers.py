@@ -14,8 +14,8 @@ from ecop.learning.averages import Average, follow, start
 from ecop.learning.descent import descend
 from ecop.learning.options import flat
 
-# The largest violation, in its unit, that one iteration can mend: a policy that moves by
-# a KL of 0.005 changes a mean of standardised advantages by at most sqrt(2 * 0.005).
+# The largest violation, in its unit, that one iteration can mend: a policy that moves
+# by a KL of 0.005 changes a mean of standardised advantages by at most sqrt(2 * 0.005).
 # An integral that saw more would grow far beyond the price needed while the policy is
 # still on its way.
 REACH = 0.05

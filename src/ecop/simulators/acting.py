@@ -1,14 +1,15 @@
 """Policies in NumPy: who acts in a host task, in this process and in workers. No JAX.
 
     x      = clip((observation - mean) * scale, +-10)
-    x      = tanh(x @ weight + bias), layer by layer, the last one linear
+    x      = tanh(x @ weight + bias), layer by layer, the last one linear; the first
+             one times the gate, if there is one
     normal   action = x + noise, the noise being scaled already
     spread   action = mean + exp(log_std) * noise, with x = [mean, log_std]
     choice   action = argmax(x + noise)
     script   action = noise: no policy, the actions are given
 
-The time is in the bias of the first layer, which has a row per step: a policy is sent
-with all that can be computed once and for all (`rollout.plain`).
+The time is in the bias and the gate of the first layer, which have a row per step: a
+policy is sent with all that can be computed once and for all (`rollout.exporter`).
 
 An action has the same bits in any company and in any process: each row has a product of
 its own, all else is entry by entry, and no product is large enough for OpenBLAS to
@@ -43,6 +44,7 @@ def act(
     mean: np.ndarray,
     scale: np.ndarray,
     layers: Sequence[tuple[np.ndarray, np.ndarray]],
+    gate: np.ndarray,
     observation: np.ndarray,
     noise: np.ndarray,
 ) -> np.ndarray:
@@ -62,6 +64,8 @@ def act(
         x += bias
         if k < len(layers):
             np.tanh(x, out=x)
+        if k == 1 and gate.size:
+            x *= gate
     x = x[:, 0]
     if head == "choice":
         return (x + noise).argmax(axis=1).astype(np.int32)
@@ -74,7 +78,7 @@ def act(
 def script(spec: Spec) -> HostPolicy:
     """No policy: the noise of a part is its actions, [H, A] or [H] int."""
     none = np.zeros(spec.observation_size, np.float32)
-    return HostPolicy(none, none, (), (), "script")
+    return HostPolicy(none, none, (), (), np.ones((1, 0), np.float32), "script")
 
 
 def act_together(
@@ -83,7 +87,8 @@ def act_together(
     """Actions of N episodes of one policy, all at step h."""
     pairs = zip(policy.weights, policy.biases, strict=True)
     layers = [(w[h % len(w)], b[h % len(b)]) for w, b in pairs]
-    return act(policy.head, policy.mean, policy.scale, layers, observation, noise)
+    gate = policy.gate[h % len(policy.gate)]
+    return act(policy.head, policy.mean, policy.scale, layers, gate, observation, noise)
 
 
 class Company:
@@ -101,7 +106,7 @@ class Company:
         self._noise = np.zeros((size, *noise.shape[1:]), noise.dtype)
         self._mean = np.zeros_like(self.observation)
         self._scale = np.zeros_like(self.observation)
-        arrays = (*policy.weights, *policy.biases)
+        arrays = (*policy.weights, *policy.biases, policy.gate)
         self._rows = [np.zeros((size, *a.shape[1:]), np.float32) for a in arrays]
         # By row: (where to, what from) of all that differs from step to step.
         self._moving: list[list[tuple[np.ndarray, np.ndarray]]] = [[]] * size
@@ -118,7 +123,7 @@ class Company:
         self._mean[i], self._scale[i] = policy.mean, policy.scale
         self._start[i] = self._now
         self._moving[i] = [(self._noise, noise)]
-        arrays = (*policy.weights, *policy.biases)
+        arrays = (*policy.weights, *policy.biases, policy.gate)
         for row, array in zip(self._rows, arrays, strict=True):
             if len(array) == 1:
                 row[i] = array[0]
@@ -165,10 +170,10 @@ class Company:
     def _first(self, n: int) -> tuple[Any, ...]:
         half = len(self._rows) // 2
         weights = (row[:n] for row in self._rows[:half])
-        biases = (row[:n, None] for row in self._rows[half:])
+        *biases, gate = (row[:n, None] for row in self._rows[half:])
         layers = list(zip(weights, biases, strict=True))
-        rest = (self.observation, self._noise)
-        return self._mean[:n], self._scale[:n], layers, *(array[:n] for array in rest)
+        rest = (self.observation[:n], self._noise[:n])
+        return self._mean[:n], self._scale[:n], layers, gate, *rest
 
     def _forget(self) -> None:
         gone = self._length - self.horizon

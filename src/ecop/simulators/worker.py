@@ -34,7 +34,7 @@ GONE: Message = ({"kind": "close"}, [])  # what a parent says by its end
 
 def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Policies as they travel."""
-    arrays = [(p.mean, p.scale, *p.weights, *p.biases) for p in policies]
+    arrays = [(p.mean, p.scale, p.gate, *p.weights, *p.biases) for p in policies]
     depth = len(policies[0].weights)
     head = {"heads": [p.head for p in policies], "depth": depth}
     return head, [array for part in arrays for array in part]
@@ -44,9 +44,9 @@ def unflat(head: dict[str, Any], arrays: list[np.ndarray]) -> list[HostPolicy]:
     """Undo `flat`."""
     depth, policies = head["depth"], []
     for i, kind in enumerate(head["heads"]):
-        mean, scale, *rest = arrays[i * (2 + 2 * depth) :][: 2 + 2 * depth]
+        mean, scale, gate, *rest = arrays[i * (3 + 2 * depth) :][: 3 + 2 * depth]
         layers = tuple(rest[:depth]), tuple(rest[depth:])
-        policies.append(HostPolicy(mean, scale, *layers, kind))
+        policies.append(HostPolicy(mean, scale, *layers, gate, kind))
     return policies
 
 
