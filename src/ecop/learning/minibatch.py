@@ -34,7 +34,7 @@ Refresh = Callable[[Distribution], Any]  # of the whole batch, before each epoch
 
 AGREEMENT = 0.1  # cosine of successive moves at which the pace stays
 GAIN = 0.2  # of the pace, per cosine and iteration
-SLOWEST, FASTEST = 0.02, 10.0  # pace
+SLOWEST, FASTEST = 0.1, 2.0  # pace
 TURN, RANGE = 1.5, 30.0  # change of the rate per iteration, and in all
 
 
