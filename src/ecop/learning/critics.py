@@ -1,10 +1,11 @@
-"""One critic for the reward and one per constraint, fitted to returns to go.
+"""One critic for the reward and one per constraint, fitted to GAE + V.
 
 A return to go falls with time far more than it varies between states, and an advantage
-is a difference of neighbouring values. So a critic is the running mean of the return to
-go at each time step plus a network of its own (no shared trunk) for the rest, in units
-of the rest's running standard deviation: the network's error does not grow with the
-horizon.
+is a difference of neighbouring values. So a critic is a line of best fit over the
+entries of the time step (for short horizons: the mean of each step) plus a network of
+its own (no shared trunk) for the rest, in units of the rest's running standard
+deviation: the network's error does not grow with the horizon. The fit is smooth: means
+by step would jump where an episode ends and leaves the others.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ecop.learning import averages
 from ecop.learning.averages import Average
 from ecop.learning.descent import ADAM, descend, sweep
 from ecop.learning.networks import Network
 from ecop.learning.surrogates import step_mean
+from ecop.learning.time import time_size
+
+RIDGE = 1e-4  # relative to a mean square of 1: steps that are rarely lived share
 
 
 class CriticState(NamedTuple):
@@ -29,8 +33,9 @@ class CriticState(NamedTuple):
 
     params: Any  # tuple of V network parameters: reward first, then constraints
     optimiser: Any
-    mean: Average  # [H, V] of the targets, by time step
-    std: Average  # [V] of the targets around it
+    gram: Average  # [T, T] mean product of the time's entries, of which the first is 1
+    moment: Average  # [T, V] mean product with the targets
+    std: Average  # [V] of the targets around the fit
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,12 @@ class Critics:
         """Fresh critics that predict zero until they are fitted."""
         keys = jax.random.split(key, self.count)
         params = tuple(self.network.init(k) for k in keys)
+        size = 1 + time_size(self.network.horizon)
         return CriticState(
             params=params,
             optimiser=ADAM.init(params),
-            mean=averages.start((self.network.horizon, self.count)),
+            gram=averages.start((size, size)),
+            moment=averages.start((size, self.count)),
             std=averages.start((self.count,)),
         )
 
@@ -67,8 +74,7 @@ class Critics:
     ) -> Float[Array, "N K V"]:
         """Predicted returns to go, in their own units."""
         z = self._predict(state.params, x)
-        mean = state.mean.value[: x.shape[1]]
-        return mean[None] + state.std.value[None, None] * z
+        return self._fit(state, x) + state.std.value[None, None] * z
 
     def fit(
         self,
@@ -80,13 +86,18 @@ class Critics:
     ) -> tuple[CriticState, Float[Array, ""]]:
         """Regress on `target`; return the new critics and the last mean squared error.
 
-        The error is in units of the target's variance around its mean by time step.
+        The error is in units of the target's variance around its fit over time.
         """
-        means, known = step_means(target, alive, self.network.horizon)
-        mean = averages.follow(state.mean, means, known=known)
-        rest = target - mean.value[None, : alive.shape[1]]
-        variance = jnp.sum(alive[..., None] * rest**2, axis=(0, 1))
-        spread = jnp.sqrt(variance / jnp.maximum(jnp.sum(alive), 1.0))
+        time = self._time(x)
+        weight = (alive / jnp.maximum(jnp.sum(alive), 1.0))[..., None]
+        gram = jnp.einsum("nkt,nku->tu", weight * time, time)
+        moment = jnp.einsum("nkt,nkv->tv", weight * time, target)
+        state = state._replace(
+            gram=averages.follow(state.gram, gram),
+            moment=averages.follow(state.moment, moment),
+        )
+        rest = target - self._fit(state, x)
+        spread = jnp.sqrt(jnp.sum(weight * rest**2, axis=(0, 1)))
         std = averages.follow(state.std, spread)
         z = rest / jnp.where(std.value > 0.0, std.value, 1.0)[None, None]
         # Rows [R, L, ...] to draw from: steps, or episodes where steps share nothing.
@@ -112,19 +123,21 @@ class Critics:
         keys = jax.random.split(key, self.epochs)
         carry = (state.params, state.optimiser)
         (params, optimiser), losses = lax.scan(epoch, carry, keys)
-        return CriticState(params, optimiser, mean, std), losses[-1] / self.count
+        state = state._replace(params=params, optimiser=optimiser, std=std)
+        return state, losses[-1] / self.count
 
     def _predict(self, params: Any, x: Array) -> Array:
         outputs = [self.network.over(p, x)[..., 0] for p in params]
         return jnp.stack(outputs, axis=-1)
 
+    def _time(self, x: Array) -> Array:
+        """1 and the entries of the time step [N, K, T]."""
+        time = x[..., self.network.inputs :]
+        return jnp.concatenate([jnp.ones_like(time[..., :1]), time], axis=-1)
 
-def step_means(
-    target: Float[Array, "N K V"], alive: Float[Array, "N K"], horizon: int
-) -> tuple[Float[Array, "H V"], Bool[Array, "H 1"]]:
-    """Means over the living episodes by time step, and where there are any."""
-    count = jnp.sum(alive, axis=0)[:, None]
-    total = jnp.sum(alive[..., None] * target, axis=0)
-    never = ((0, horizon - alive.shape[1]), (0, 0))
-    means, count = (jnp.pad(x, never) for x in (total / jnp.maximum(count, 1.0), count))
-    return means, count > 0.0
+    def _fit(self, state: CriticState, x: Array) -> Array:
+        """The fit over time [N, K, V]; 0 before the first."""
+        ridge = RIDGE * jnp.eye(len(state.gram.value), dtype=jnp.float32)
+        return self._time(x) @ jnp.linalg.solve(
+            state.gram.value + ridge, state.moment.value
+        )

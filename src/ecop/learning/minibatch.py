@@ -64,7 +64,7 @@ class Descent:
     epochs: int = 10
     minibatches: int = 8
     learning_rate: float = 3e-4
-    kl_goal: float = 0.003
+    kl_goal: float = 0.002
     target_kl: float = 0.0
 
     def __post_init__(self) -> None:
