@@ -21,7 +21,7 @@ import ecop
 from ecop.config import resolve
 from ecop.envs.mujoco import physics, torso
 from ecop.rollout import Actor, collect_host
-from ecop.training import Learner, init_seeds, run_seeds, stack
+from ecop.training import Learner, init_seeds, run_seeds
 
 BATCH, STEPS, ROUNDS = 32, 60, 5
 CORES = os.cpu_count() or 1
@@ -69,10 +69,12 @@ def collecting(env: Any) -> Callable[[], None]:
     """The same with the policy in the loop: what training calls."""
     algorithm, config, _ = resolve("AntCircle", "ecop", given={"seeds": 1})
     learner = Learner(env, env.spec, algorithm, config)
-    collect = collect_host(env, learner.policy, BATCH)
+    collect = collect_host(env, learner.policy)
     state = init_seeds(learner)[0]
-    actors, keys = stack([Actor(state.policy, state.normaliser)]), stack([state.key])
-    return lambda: jax.block_until_ready(collect(actors, keys)) and None
+    actor = Actor(state.policy, state.normaliser)
+    return lambda: (
+        jax.block_until_ready(collect([actor], [state.key], [BATCH])) and None
+    )
 
 
 def training(env: Any, seeds: int) -> Iterator[int]:

@@ -81,7 +81,7 @@ def phases(task: str) -> None:
     actor = Actor(state.policy, state.normaliser)
     run = jax.jit(collect)
     episodes = run(actor, key)
-    batch, target = jax.jit(learner.batch)(state, episodes)
+    batch, target, _ = jax.jit(learner.batch)(state, episodes)
     update = jax.jit(learner.algorithm.update, static_argnums=1)
     fit = jax.jit(learner.critics.fit)
     parts = {
@@ -135,7 +135,7 @@ def growth(task: str) -> None:
             key, _, update_key = learner.keys(state)
             collect = collect_jax(learner.env, learner.policy, learner.config.episodes)
             episodes = jax.jit(collect)(Actor(state.policy, state.normaliser), key)
-            batch, _ = jax.jit(learner.batch)(state, episodes)
+            batch, *_ = jax.jit(learner.batch)(state, episodes)
             update = jax.jit(learner.algorithm.update, static_argnums=1)
             arguments = (update_key, learner.policy, state.policy, state.algorithm)
             row.append(seconds(update, *arguments, batch, repeat=2))
@@ -144,7 +144,7 @@ def growth(task: str) -> None:
 
 def sumo(task: str, episodes: int) -> None:
     """Decisions per second of one core, and the share of SUMO in it."""
-    module = importlib.import_module(f"ecop.envs.{task.lower()}")
+    module = importlib.import_module(f"ecop.envs.sumo.{task.lower()}")
     simulator = getattr(module, task)()
     rng = np.random.default_rng(0)
     horizon, size = module.HORIZON, getattr(module, task.lower())().spec.action.size

@@ -111,7 +111,7 @@ def test_metrics_are_of_the_episodes_collected():
         for seed, metrics in enumerate(part.metrics):
             for name, sums in (("reward", seen.reward), ("costs", seen.costs)):
                 mean = np.asarray(sums[seed]).sum(axis=1).mean(axis=0)
-                np.testing.assert_allclose(metrics[name][0], mean, rtol=1e-5)
+                np.testing.assert_allclose(metrics[name][0], mean, rtol=1e-5, atol=1e-6)
             failed = np.asarray(seen.failed[seed]).mean()
             assert metrics["failed"][0] == pytest.approx(failed)
         assert bool(seen.failed.any())
