@@ -28,7 +28,8 @@ from ecop.errors import UserError
 from ecop.runs import write_atomically
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
-CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")
+CELL = ("id", "cell", "costs", "curve", "env_steps", "evaluation", "limits")
+CELL = (*CELL, "seconds", "start_up")
 FAILED = ("id", "cell", "error")
 FIELDS = {"plans": ("suite", "groups"), "cells": CELL, "failed": FAILED}
 GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
@@ -134,8 +135,29 @@ def check_cell(document: dict[str, Any]) -> None:
         np.shape(curve["costs"]) == (points, count),
         min(episodes, points) > 0,
     ]
+    for part in fresh(document):
+        shape = len(part["reward"]), count
+        sound.append(np.shape(part["costs"]) == shape and shape[0] > 0)
+    sound.append(len(steps(document)) == points)
     if not all(sound):
         raise ValueError
+
+
+def steps(document: dict[str, Any]) -> list[int]:
+    """Environment steps at each point of a cell's curve.
+
+    Files of before they were recorded have batches of one size.
+    """
+    curve, total = document["curve"], document["env_steps"]
+    last = curve["iteration"][-1]
+    even = (total * iteration // last for iteration in curve["iteration"])
+    return curve["env_steps"] if "env_steps" in curve else list(even)
+
+
+def fresh(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Evaluations at shares of the steps; of old files that of the last policy."""
+    last = {"share": 1.0, "env_steps": document["env_steps"], **document["evaluation"]}
+    return document.get("evaluations", [last])
 
 
 CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}
