@@ -108,7 +108,7 @@ def _document(file: Path, problems: list[str]) -> dict[str, Any] | None:
             problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
             return None
         CHECKS[part](document)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         problems.append(f"{where} is damaged or cut short and was left out.")
         return None
     return document
@@ -135,10 +135,13 @@ def check_cell(document: dict[str, Any]) -> None:
         np.shape(curve["costs"]) == (points, count),
         min(episodes, points) > 0,
     ]
-    for part in fresh(document):
+    if not all(sound):
+        raise ValueError
+    ends = steps(document)
+    sound = [len(ends) == points, np.all(np.diff(ends, prepend=0) > 0)]
+    for part in (*fresh(document), *filter(None, [document.get("deterministic")])):
         shape = len(part["reward"]), count
         sound.append(np.shape(part["costs"]) == shape and shape[0] > 0)
-    sound.append(len(steps(document)) == points)
     if not all(sound):
         raise ValueError
 
@@ -148,10 +151,11 @@ def steps(document: dict[str, Any]) -> list[int]:
 
     Files of before they were recorded have batches of one size.
     """
-    curve, total = document["curve"], document["env_steps"]
-    last = curve["iteration"][-1]
-    even = (total * iteration // last for iteration in curve["iteration"])
-    return curve["env_steps"] if "env_steps" in curve else list(even)
+    curve = document["curve"]
+    if "env_steps" in curve:
+        return curve["env_steps"]
+    last = max(curve["iteration"][-1], 1)
+    return [document["env_steps"] * k // last for k in curve["iteration"]]
 
 
 def fresh(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -114,7 +114,7 @@ def make_plan(
         if group.task not in missing:
             for i, cell in enumerate(cells):
                 key = identity(cell)
-                jobs.setdefault(key, Job(key, cell, clip=i == 0))
+                jobs.setdefault(key, Job(key, cell, suite.clips and i == 0))
     left = [job for job in jobs.values() if not results.finished(folder, job.name)]
     failed = [j for j in left if (folder / "failed" / f"{j.name}.json").exists()]
     options = {"tasks": tasks, "algorithms": algorithms, "steps": steps}

@@ -96,6 +96,7 @@ class Suite:
         steps: budget of each run in steps of the environment, where a group has none
             of its own; the paper's 10,000 episodes of 200 steps
         evaluation_episodes: of the last policy of each run
+        clips: whether the first seed's policy is filmed
     """
 
     title: str
@@ -103,6 +104,7 @@ class Suite:
     seeds: int = 5
     steps: int = 2_000_000
     evaluation_episodes: int = 100
+    clips: bool = True
 
 
 def table1() -> Suite:
@@ -297,6 +299,7 @@ def yardstick() -> Suite:
             if robot != "Swimmer"
         ),
         steps=1_000_000,
+        clips=False,
     )
 
 
@@ -309,7 +312,7 @@ def velocity() -> Suite:
             for robot in RUNNERS
             for algorithm in (*LIMITED, REFERENCE)
         ),
-        steps=2_000_000,
+        clips=False,
     )
 
 
