@@ -70,6 +70,10 @@ class Watch(Protocol):
         """The newest metrics of every seed; `total` iterations are planned."""
         ...
 
+    def advanced(self, run: Run) -> None:
+        """A few more iterations are done; they are not saved yet."""
+        ...
+
 
 class Quiet:
     """A watch that says nothing."""
@@ -78,6 +82,9 @@ class Quiet:
         """Ignore it."""
 
     def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+        """Ignore it."""
+
+    def advanced(self, run: Run) -> None:
         """Ignore it."""
 
 
@@ -150,11 +157,18 @@ class Run:
             action = actions.sample(policy.noise(key, rows.shape[:1]))
         return np.asarray(action)[0] if x.ndim == 1 else np.asarray(action)
 
-    def evaluate(self, episodes: int = 100) -> Evaluation:
-        """Run fresh episodes of every seed's policy."""
+    def evaluate(
+        self, episodes: int = 100, *, deterministic: bool = False
+    ) -> Evaluation:
+        """Run fresh episodes of every seed's policy.
+
+        Actions are drawn, as in training; `deterministic` takes the most likely ones.
+        """
         if episodes < 1:
             raise UserError(f"episodes must be at least 1, not {episodes}.")
-        return evaluate(self.learner, self.states, episodes)
+        return evaluate(
+            self.learner, self.states, episodes, deterministic=deterministic
+        )
 
 
 def train(
@@ -311,6 +325,7 @@ def _fit(run: Run, watch: Watch) -> None:
             run.metrics += lines
             run.states = part.after
             watch.progress(lines[-len(run.states) :], total)
+            watch.advanced(run)
             if run.path is not None:
                 runs.append_metrics(run.path, lines)
                 due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished

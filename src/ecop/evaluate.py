@@ -74,10 +74,17 @@ def interval(x: np.ndarray) -> tuple[float, float]:
 
 
 def fresh_episodes(
-    learner: Learner, states: list[TrainState], episodes: int, *, draw: int = 0
+    learner: Learner,
+    states: list[TrainState],
+    episodes: int,
+    *,
+    draw: int = 0,
+    deterministic: bool = False,
 ) -> Episodes:
     """Episodes [S, E, H] with seeds that training never used."""
-    collect = collector(learner.env, learner.policy, episodes)
+    collect = collector(
+        learner.env, learner.policy, episodes, deterministic=deterministic
+    )
     actors = stack([Actor(state.policy, state.normaliser) for state in states])
     return collect(actors, stack([fresh_key(state, draw) for state in states]))
 
@@ -102,9 +109,19 @@ def fresh_episode(learner: Learner, state: TrainState) -> Played:
     return Played(int(seeds[0]), *taken)
 
 
-def evaluate(learner: Learner, states: list[TrainState], episodes: int) -> Evaluation:
-    """Run `episodes` fresh episodes of each seed's policy."""
-    batch = fresh_episodes(learner, states, episodes)
+def evaluate(
+    learner: Learner,
+    states: list[TrainState],
+    episodes: int,
+    *,
+    deterministic: bool = False,
+) -> Evaluation:
+    """Run `episodes` fresh episodes of each seed's policy.
+
+    deterministic: its most likely actions in place of drawn ones; the first states and
+        the task's own chance are the same
+    """
+    batch = fresh_episodes(learner, states, episodes, deterministic=deterministic)
     return Evaluation(
         spec=learner.spec,
         reward=np.asarray(batch.reward).sum(axis=2),

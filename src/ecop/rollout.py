@@ -53,13 +53,19 @@ def distribution(
     return policy.at(actor.params, with_time(x, h, policy.spec.horizon), h)
 
 
-def draws(policy: Policy, key: Array, numbers: Array) -> tuple[Array, Array]:
-    """Seeds [N] uint32 and action noise [N, H, A] of the episodes of these numbers."""
+def draws(
+    policy: Policy, key: Array, numbers: Array, *, deterministic: bool = False
+) -> tuple[Array, Array]:
+    """Seeds [N] uint32 and action noise [N, H, A] of the episodes of these numbers.
+
+    deterministic: no noise, which makes the most likely actions of both kinds
+    """
 
     def draw(number: Array) -> tuple[Array, Array]:
         seed_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
         seed = jax.random.bits(seed_key, (), jnp.uint32)
-        return seed, policy.noise(noise_key, (policy.spec.horizon,))
+        noise = policy.noise(noise_key, (policy.spec.horizon,))
+        return seed, jnp.zeros_like(noise) if deterministic else noise
 
     return jax.vmap(draw)(numbers)
 
@@ -70,12 +76,16 @@ def episode_keys(seed: Array, horizon: int) -> tuple[Array, Array]:
     return reset_key, jax.random.split(step_key, horizon)
 
 
-def collect_jax(env: JaxEnv, policy: Policy, episodes: int) -> Callable[..., Episodes]:
+def collect_jax(
+    env: JaxEnv, policy: Policy, episodes: int, *, deterministic: bool = False
+) -> Callable[..., Episodes]:
     """A pure function (actor, key) -> Episodes[N, H] for one seed."""
     horizon = policy.spec.horizon
 
     def collect(actor: Actor, key: Array) -> Episodes:
-        seeds, noise = draws(policy, key, jnp.arange(episodes))
+        seeds, noise = draws(
+            policy, key, jnp.arange(episodes), deterministic=deterministic
+        )
         reset_keys, step_keys = jax.vmap(lambda s: episode_keys(s, horizon))(seeds)
 
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
@@ -115,7 +125,7 @@ def replay(env: JaxEnv, seed: Array, actions: Array) -> Any:
 
 
 def collect_host(
-    env: HostTask, policy: Policy
+    env: HostTask, policy: Policy, *, deterministic: bool = False
 ) -> Callable[[list[Actor], list[Array], list[int]], list[Episodes]]:
     """A function (actors, keys, counts) -> Episodes[count, H] of each seed.
 
@@ -123,7 +133,7 @@ def collect_host(
     the others nor on the process it is played in.
     """
     play = env.play if isinstance(env, Playing) else functools.partial(play_batch, env)
-    draw = jax.jit(functools.partial(draws, policy))
+    draw = jax.jit(functools.partial(draws, policy, deterministic=deterministic))
     export = exporter(policy)
 
     def collect(
@@ -272,13 +282,20 @@ def lengthened(episodes: Episodes, length: int) -> Episodes:
 
 
 def collector(
-    env: JaxEnv | HostTask, policy: Policy, episodes: int
+    env: JaxEnv | HostTask,
+    policy: Policy,
+    episodes: int,
+    *,
+    deterministic: bool = False,
 ) -> Callable[[Actor, Array], Episodes]:
-    """The seam for either kind: (actors[S], keys[S]) -> Episodes[S, N, H]."""
+    """The seam for either kind: (actors[S], keys[S]) -> Episodes[S, N, H].
+
+    deterministic: the most likely actions in place of drawn ones
+    """
     if not isinstance(env, HostTask):
-        collect = collect_jax(env, policy, episodes)
+        collect = collect_jax(env, policy, episodes, deterministic=deterministic)
         return jax.jit(lambda *x: lax.map(lambda x: collect(*x), x))
-    play = collect_host(env, policy)
+    play = collect_host(env, policy, deterministic=deterministic)
 
     def collect_all(actors: Actor, keys: Array) -> Episodes:
         count = len(keys)

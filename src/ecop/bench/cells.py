@@ -6,13 +6,12 @@ hash names the result: the same cell has the same name on every machine.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from typing import Any
 
 from ecop.algorithms import ALGORITHMS
-from ecop.bench.suites import BATCH, Group, Suite
+from ecop.bench.suites import Group, Suite
 from ecop.config import RunConfig, from_json, resolve, to_json
 from ecop.recipes import Preset
 from ecop.training import TrainConfig
@@ -21,14 +20,13 @@ Cell = dict[str, Any]
 
 
 def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
-    """The cell of a group with a seed: what a user would get, with the preset."""
-    given = {**group.options, "seeds": 1, "first_seed": seed, "limits": group.limits}
-    if suite.steps is not None:
-        given["steps"] = suite.steps
-    algorithm, train, origin = resolve(group.task, group.algorithm, preset, given)
-    if suite.steps is None and origin["iterations"] != "given":
-        iterations = max(1, suite.iterations * BATCH // train.episodes)
-        train = dataclasses.replace(train, iterations=iterations)
+    """The cell of a group with a seed: what a user would get, with the preset.
+
+    The steps alone say when it ends, whatever the task's recipe has for iterations.
+    """
+    budget = {"iterations": 0, "steps": suite.steps, **group.options}
+    given = {**budget, "seeds": 1, "first_seed": seed, "limits": group.limits}
+    algorithm, train, _ = resolve(group.task, group.algorithm, preset, given)
     return {
         "task": group.task,
         "env_options": group.env_options,

@@ -28,7 +28,8 @@ from ecop.errors import UserError
 from ecop.runs import write_atomically
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
-CELL = ("id", "cell", "costs", "curve", "evaluation", "limits", "seconds", "start_up")
+CELL = ("id", "cell", "costs", "curve", "env_steps", "evaluation", "limits")
+CELL = (*CELL, "seconds", "start_up")
 FAILED = ("id", "cell", "error")
 FIELDS = {"plans": ("suite", "groups"), "cells": CELL, "failed": FAILED}
 GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
@@ -107,7 +108,7 @@ def _document(file: Path, problems: list[str]) -> dict[str, Any] | None:
             problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
             return None
         CHECKS[part](document)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         problems.append(f"{where} is damaged or cut short and was left out.")
         return None
     return document
@@ -136,6 +137,31 @@ def check_cell(document: dict[str, Any]) -> None:
     ]
     if not all(sound):
         raise ValueError
+    ends = steps(document)
+    sound = [len(ends) == points, np.all(np.diff(ends, prepend=0) > 0)]
+    for part in (*fresh(document), *filter(None, [document.get("deterministic")])):
+        shape = len(part["reward"]), count
+        sound.append(np.shape(part["costs"]) == shape and shape[0] > 0)
+    if not all(sound):
+        raise ValueError
+
+
+def steps(document: dict[str, Any]) -> list[int]:
+    """Environment steps at each point of a cell's curve.
+
+    Files of before they were recorded have batches of one size.
+    """
+    curve = document["curve"]
+    if "env_steps" in curve:
+        return curve["env_steps"]
+    last = max(curve["iteration"][-1], 1)
+    return [document["env_steps"] * k // last for k in curve["iteration"]]
+
+
+def fresh(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Evaluations at shares of the steps; of old files that of the last policy."""
+    last = {"share": 1.0, "env_steps": document["env_steps"], **document["evaluation"]}
+    return document.get("evaluations", [last])
 
 
 CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}

@@ -76,7 +76,7 @@ class Event(NamedTuple):
 
     kind: str  # "start", "progress", "end"
     job: Job
-    share: float = 0.0  # of its iterations
+    share: float = 0.0  # of its steps
     outcome: Outcome | None = None
     became: str = ""  # at its end: "done", "failed" or "stopped"
 
@@ -92,18 +92,18 @@ def make_plan(
     algorithms: Sequence[str] | None = None,
     seeds: int | None = None,
     first_seed: int = 0,
-    iterations: int | None = None,
+    steps: int | None = None,
     preset: Preset = "default",
 ) -> Plan:
     """The cells of a suite, narrowed and shortened as asked."""
     if name not in SUITES:
         raise UserError(unknown("suite", name, SUITES))
     suite = SUITES[name]()
-    if iterations is not None:
-        suite = shortened(suite, iterations)
+    if steps is not None:
+        suite = shortened(suite, steps)
     count = suite.seeds if seeds is None else seeds
-    if min(count, suite.iterations) < 1:
-        raise UserError("--seeds and --iterations must be at least 1.")
+    if min(count, suite.steps) < 1:
+        raise UserError("--seeds and --steps must be at least 1.")
     groups = chosen(suite.groups, tasks, algorithms)
     missing = unavailable({group.task for group in groups})
     jobs: dict[str, Job] = {}
@@ -114,10 +114,10 @@ def make_plan(
         if group.task not in missing:
             for i, cell in enumerate(cells):
                 key = identity(cell)
-                jobs.setdefault(key, Job(key, cell, clip=i == 0))
+                jobs.setdefault(key, Job(key, cell, suite.clips and i == 0))
     left = [job for job in jobs.values() if not results.finished(folder, job.name)]
     failed = [j for j in left if (folder / "failed" / f"{j.name}.json").exists()]
-    options = {"tasks": tasks, "algorithms": algorithms, "iterations": iterations}
+    options = {"tasks": tasks, "algorithms": algorithms, "steps": steps}
     document = {
         "suite": name,
         "title": suite.title,
@@ -133,16 +133,13 @@ def make_plan(
     return Plan(name, title, left, total, missing, document, len(failed), pace)
 
 
-def shortened(suite: Suite, iterations: int) -> Suite:
-    """The suite with another number of iterations for all its groups."""
+def shortened(suite: Suite, steps: int) -> Suite:
+    """The suite with another number of steps for all its groups."""
     groups = [
-        dataclasses.replace(group, options=group.options | {"iterations": iterations})
-        if "iterations" in group.options
-        else group
+        dataclasses.replace(group, options=group.options | {"steps": steps})
         for group in suite.groups
     ]
-    budget = {"iterations": iterations, "steps": None}
-    return dataclasses.replace(suite, groups=tuple(groups), **budget)
+    return dataclasses.replace(suite, groups=tuple(groups), steps=steps)
 
 
 def chosen(
@@ -194,8 +191,7 @@ def group_line(group: Group, cells: list[Cell]) -> dict[str, Any]:
         "variant": group.variant,
         "limits": [None if math.isinf(limit) else limit for limit in judged],
         "setting": setting(cells[0]),
-        "iterations": cells[0]["train"]["iterations"],
-        "episodes": planned_episodes(cells[0]),
+        "steps": cells[0]["train"]["steps"],
         "cells": [identity(cell) for cell in cells],
     }
 
@@ -227,21 +223,19 @@ class Pace:
         self.start_up: list[float] = []
         for document in finished:
             cell, start = document["cell"], document["start_up"]
-            rate = (document["seconds"] - start) / planned_episodes(cell)
+            rate = (document["seconds"] - start) / max(document["env_steps"], 1)
             self.start_up.append(IMPORT + start)
             for key in ((cell["task"], cell["algorithm"]["name"]), cell["task"]):
                 self.rates.setdefault(key, []).append(rate)
 
     def seconds(self, cell: Cell) -> tuple[float, bool]:
         """Seconds of a cell, and whether they were measured on its task."""
-        episodes = planned_episodes(cell)
+        steps = cell["train"]["steps"]
         start = fmean(self.start_up) if self.start_up else START_UP
         for key in ((cell["task"], cell["algorithm"]["name"]), cell["task"]):
             if key in self.rates:
-                return start + episodes * fmean(self.rates[key]), True
-        horizon = cell["train"]["horizon"] or spec_of(cell["task"]).horizon
-        rate = STEPS_PER_SECOND.get(cell["task"], UNKNOWN_TASK)
-        return start + episodes * horizon / rate, False
+                return start + steps * fmean(self.rates[key]), True
+        return start + steps / STEPS_PER_SECOND.get(cell["task"], UNKNOWN_TASK), False
 
     def total(self, jobs: Sequence[Job], workers: int) -> tuple[float, str]:
         """Seconds for all jobs, and where the figure comes from."""
@@ -265,11 +259,6 @@ def spec_of(task: str) -> Spec:
     if isinstance(env, HostTask):
         env.close()
     return env.spec
-
-
-def planned_episodes(cell: Cell) -> int:
-    """Episodes of a cell's training: what its time grows with, on one task."""
-    return cell["train"]["iterations"] * cell["train"]["episodes"]
 
 
 # Running
@@ -430,7 +419,7 @@ def repeat(cell: Cell, before: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
                 failed = results.read(folder).failed.get(job.name, {})
                 raise UserError(failed.get("error", "The cell was stopped."))
         after = results.read_cell(folder, job.name)
-    parts = ("curve", "evaluation", "exact")
+    parts = ("curve", "evaluations", "deterministic", "exact")
     return all(before.get(part) == after[part] for part in parts), after
 
 

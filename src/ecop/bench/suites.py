@@ -5,10 +5,9 @@ becomes one cell per seed (`cells.py`). Two suites that ask for the same cell sh
 the curves of Fig. 2 are those of Table 1's runs.
 
 Options are those a user gets (defaults and the task's recipe, or a preset), and what
-the group says. The paper's protocol is K = 500 iterations and 5 independent runs. Tasks
-collect 10 to 60 episodes per iteration, so the budget is counted in episodes: everyone
-gets `iterations` x 20 of them, however many are taken at a time. Episodes of robots
-that fall differ in length, so the suites with published figures count `steps`.
+the group says. The paper's protocol is K = 500 iterations of 20 episodes of 200 steps
+and 5 independent runs. Batches differ in size and episodes in length, so the budget is
+counted in steps of the environment: everyone gets as many, however they are taken.
 """
 
 from __future__ import annotations
@@ -16,17 +15,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ecop.bench.tuning import tuning_settings
+from ecop.exact.cmdp import TabularCMDP
 from ecop.exact.lp import smallest_cost
 from ecop.exact.problems import PROBLEMS, random_cmdp
 from ecop.exact.values import backward_induction
 
-BATCH = 20  # episodes that count as one iteration in the budget
+TABULAR = 6_000  # episodes of a tabular task, of as many steps as it has
+TABULAR_SMOKE = 800
 
 Limits = tuple[float, ...]
 
@@ -69,7 +70,8 @@ class Group:
         limits: what the algorithm is given; inf switches a constraint off
         variant: what sets this group apart from others of the same algorithm
         judged: the limits to judge it by, where they are not those it is given
-        options: options of the algorithm and of training that this group is about
+        options: options of the algorithm and of training that this group is about;
+            `steps` among them are its own budget
         env_options: arguments for making the task
     """
 
@@ -91,17 +93,18 @@ class Suite:
         title: what it is
         groups: what is run
         seeds: runs of each group
-        iterations: budget in batches of 20 episodes
-        steps: budget in steps of the environment, in place of `iterations`
+        steps: budget of each run in steps of the environment, where a group has none
+            of its own; the paper's 10,000 episodes of 200 steps
         evaluation_episodes: of the last policy of each run
+        clips: whether the first seed's policy is filmed
     """
 
     title: str
     groups: tuple[Group, ...]
     seeds: int = 5
-    iterations: int = 500
-    steps: int | None = None
+    steps: int = 2_000_000
     evaluation_episodes: int = 100
+    clips: bool = True
 
 
 def table1() -> Suite:
@@ -195,7 +198,7 @@ def robustness() -> Suite:
 def exact() -> Suite:
     """Tabular tasks with known optimum, named and random; 6,000 episodes."""
     groups = [
-        Group("exact", name, algorithm, tuple(problem().limits))
+        tabular(problem(), name, algorithm)
         for name, problem in PROBLEMS.items()
         for algorithm in EXACT
     ]
@@ -203,13 +206,19 @@ def exact() -> Suite:
         for varying in (False, True):
             made = {"seed": seed, "time_varying": varying}
             word = f"random {seed}" + ", time-varying" * varying
-            limits = tuple(random_cmdp(**made).limits)
+            cmdp = random_cmdp(**made)
             groups += [
-                Group("exact", "RandomTable", algorithm, limits, word, env_options=made)
-                for algorithm in EXACT
+                tabular(cmdp, "RandomTable", name, variant=word, env_options=made)
+                for name in EXACT
             ]
     title = "Exact: tabular tasks against their optimum"
-    return Suite(title, tuple(groups), seeds=2, iterations=300)
+    return Suite(title, tuple(groups), seeds=2)
+
+
+def tabular(cmdp: TabularCMDP, task: str, algorithm: str, **more: Any) -> Group:
+    """A group of a tabular task at its own limits, with its own budget."""
+    own = {"limits": tuple(cmdp.limits), "options": {"steps": TABULAR * cmdp.horizon}}
+    return Group("exact", task, algorithm, **(own | more))
 
 
 def frontier() -> Suite:
@@ -219,31 +228,44 @@ def frontier() -> Suite:
     return Suite(
         "Frontier: reward against the limit on Inventory",
         tuple(
-            Group("exact", "Inventory", "ecop", (limit,), f"limit {limit:g}")
+            tabular(
+                cmdp, "Inventory", "ecop", limits=(limit,), variant=f"limit {limit:g}"
+            )
             for limit in np.linspace(least, most, 7)[1:-1].round(4).tolist()
         ),
         seeds=2,
-        iterations=300,
     )
 
 
 def options() -> Suite:
-    """What e-COP's forms bring on PointCircle: penalty, units, passes, optimiser."""
+    """What e-COP's forms bring on PointCircle, and each part of the default."""
     task = "PointCircle"
-    # Plain SGD needs a step size of its own in each unit: the largest that did not
-    # diverge at once in a trial.
-    rates = {"dimensionless": 0.1, "paper": 1e-7}
-    groups = [Group("options", task, "ecop", LIMITS[task], "default")]
-    for penalty, units, steps, optimiser in itertools.product(
-        ("augmented", "paper"), ("dimensionless", "paper"), (200, 20), ("adam", "sgd")
+    forms: dict[str, dict[str, Any]] = {}
+    for penalty, units, steps in itertools.product(
+        ("augmented", "paper"), ("dimensionless", "paper"), (1, 20, 200)
     ):
-        made = {"penalty": penalty, "units": units, "optimiser": optimiser}
-        made |= {"backward_steps": steps, "passes": 1, "learning_rate": 5e-4}
-        if optimiser == "sgd":
-            made["learning_rate"] = rates[units]
-        word = f"{penalty}, {units}, {steps} backward steps, {optimiser}"
-        groups.append(Group("options", task, "ecop", LIMITS[task], word, options=made))
-    return Suite("Forms of e-COP on PointCircle", tuple(groups), seeds=3)
+        # About as many gradient steps per iteration for all.
+        epochs = {1: 10, 20: 4, 200: 1}[steps]
+        form = {"penalty": penalty, "units": units}
+        form |= {"backward_steps": steps, "epochs": epochs}
+        forms[f"{penalty}, {units}, {steps} backward steps"] = form
+    forms |= {
+        "fixed learning rate": {"kl_goal": 0.0},
+        "no clip": {"clip": 1e3},
+        "no caution": {"caution": 0.0},
+        "whole batch": {"minibatches": 1},
+        "adaptive beta": {"beta_growth": BETA_GROWTH},
+        "discount 0.99": {"discount": 0.99},
+        "time unseen": {"policy": "stationary"},
+    }
+    return Suite(
+        "Forms of e-COP on PointCircle",
+        tuple(
+            Group("options", task, "ecop", LIMITS[task], word, options=form)
+            for word, form in forms.items()
+        ),
+        seeds=3,
+    )
 
 
 def tuning() -> Suite:
@@ -257,7 +279,7 @@ def tuning() -> Suite:
             for i, setting in enumerate(tuning_settings(name))
         ),
         seeds=2,
-        iterations=300,
+        steps=1_200_000,
     )
 
 
@@ -277,6 +299,7 @@ def yardstick() -> Suite:
             if robot != "Swimmer"
         ),
         steps=1_000_000,
+        clips=False,
     )
 
 
@@ -289,7 +312,7 @@ def velocity() -> Suite:
             for robot in RUNNERS
             for algorithm in (*LIMITED, REFERENCE)
         ),
-        steps=2_000_000,
+        clips=False,
     )
 
 
@@ -313,12 +336,15 @@ def smoke() -> Suite:
             wanted = few.get(section, ("ecop",))
             if group.task not in tasks or group.algorithm not in wanted:
                 continue
+            if "steps" in group.options:
+                few_steps = group.options["steps"] // TABULAR * TABULAR_SMOKE
+                group = replace(group, options=group.options | {"steps": few_steps})
             groups.append(group)
     return Suite(
         "Smoke: a little of everything",
         tuple(groups),
         seeds=2,
-        iterations=40,
+        steps=160_000,
         evaluation_episodes=20,
     )
 

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 DONE, FAILED, STOPPED = 0, 1, 130  # exit codes
 POINTS = 1000  # of a curve that are kept
+SHARES = (0.1, 0.25, 0.5)  # of the steps, after which policies are evaluated as well
+SHARE_EPISODES = 20  # of such an evaluation
 SINGLE = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -64,10 +66,10 @@ class Child:
         with self.process.stdout as lines:
             for line in lines:
                 try:
-                    iteration, total = json.loads(line)
+                    done, total = json.loads(line)
                 except (ValueError, TypeError):  # something else printed a line
                     continue
-                progress(iteration, total)
+                progress(done, total)
         code = self.process.wait()
         self.kill()
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 4000))
@@ -108,20 +110,9 @@ def environment() -> dict[str, str]:
 def main() -> None:
     """Run the cell given as JSON on the command line."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    from ecop.api import Quiet, Stopped
+    from ecop.api import Stopped
     from ecop.bench import results
     from ecop.bench.cells import describe, identity
-
-    class Lines(Quiet):
-        """Progress as JSON lines."""
-
-        last = 0.0
-
-        def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-            now = time.monotonic()
-            if now - self.last > 0.5:
-                self.last = now
-                print(json.dumps([lines[0]["iteration"], total]), flush=True)
 
     job = json.loads(sys.argv[1])
     cell, folder = job["cell"], Path(job["folder"])
@@ -129,7 +120,7 @@ def main() -> None:
     try:
         with results.locked(folder, name):
             if not results.finished(folder, name):
-                run_cell(cell, folder, clip=job["clip"], watch=Lines())
+                run_cell(cell, folder, clip=job["clip"], watch=Watch())
     except Stopped:
         sys.exit(STOPPED)
     except Exception as error:
@@ -153,6 +144,73 @@ def end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+class Watch:
+    """Progress as JSON lines, and evaluations on the way.
+
+    They are of fresh episodes, so training does not notice. A mark's is written before
+    the training that passed it is saved: whoever goes on after a kill finds it, or
+    passes the mark again. Marks are passed at the same iterations however often a run
+    was cut: rounds end at the same ones.
+    """
+
+    last = 0.0
+
+    def note(self, text: str) -> None:
+        """Ignore it."""
+
+    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+        """Ignore it."""
+
+    def advanced(self, run: Any) -> None:
+        """Say how far it is; evaluate if a mark is passed."""
+        done = share_done(run)
+        now = time.monotonic()
+        if now - self.last > 0.5:
+            self.last = now
+            print(json.dumps([min(done, 1.0), 1.0]), flush=True)
+        due = [x for x in SHARES if x <= done and not mark_file(run.path, x).exists()]
+        if due:
+            found = measured(run, SHARE_EPISODES)
+            for share in due:
+                write_mark(run.path, share, found)
+
+
+def share_done(run: Any) -> float:
+    """How much of its budget a run has used."""
+    if run.config.train.iterations or not run.config.train.steps:
+        return run.iteration / run.learner.iterations
+    return int(run.states[0].steps) / run.config.train.steps
+
+
+def mark_file(path: Path, share: float) -> Path:
+    """Where the run folder keeps the evaluation at a share of the steps."""
+    return path / f"evaluation-{100 * share:.0f}.json"
+
+
+def write_mark(path: Path, share: float, found: dict[str, Any]) -> None:
+    """Keep an evaluation."""
+    from ecop.runs import write_atomically
+
+    write_atomically(mark_file(path, share), json.dumps({"share": share, **found}))
+
+
+def read_marks(path: Path) -> list[dict[str, Any]]:
+    """The evaluations that were kept."""
+    files = [mark_file(path, share) for share in SHARES]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def measured(run: Any, episodes: int, *, deterministic: bool = False) -> dict[str, Any]:
+    """Fresh episodes of a run's policy."""
+    found = run.evaluate(episodes, deterministic=deterministic)
+    return {
+        "env_steps": int(run.states[0].steps),
+        "reward": rounded(found.reward[0]),
+        "costs": rounded(found.costs[0]),
+        "failed": float(found.failed.mean()),
+    }
+
+
 def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> None:
     """Train, or go on with it, evaluate, and write the result."""
     from ecop.bench import results
@@ -162,7 +220,8 @@ def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> N
     name = identity(cell)
     run = trained(cell, folder / "runs" / name, watch)
     start = time.perf_counter()
-    evaluation = run.evaluate(cell["evaluation_episodes"])
+    episodes = cell["evaluation_episodes"]
+    last = measured(run, episodes)
     document = {
         "id": name,
         "cell": cell,
@@ -171,11 +230,9 @@ def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> N
         "horizon": run.learner.spec.horizon,
         "env_steps": run.metrics[-1]["env_steps"],
         "curve": curve(run.metrics),
-        "evaluation": {
-            "reward": rounded(evaluation.reward[0]),
-            "costs": rounded(evaluation.costs[0]),
-            "failed": float(evaluation.failed.mean()),
-        },
+        "evaluation": last,
+        "deterministic": measured(run, episodes, deterministic=True),
+        "evaluations": [*read_marks(run.path), {"share": 1.0, **last}],
         "exact": exact(run),
         "clip": film_clip(run, folder / "clips" / f"{name}.gif") if clip else None,
         **provenance(),
@@ -221,7 +278,10 @@ def curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         return rounded(np.stack([values[block].mean(axis=0) for block in blocks]))
 
     return {
-        "iteration": [metrics[block[-1]]["iteration"] for block in blocks],
+        **{
+            name: [metrics[block[-1]][name] for block in blocks]
+            for name in ("iteration", "env_steps")
+        },
         **{name: means(name) for name in ("reward", "costs", "multipliers", "failed")},
     }
 

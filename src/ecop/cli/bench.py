@@ -68,8 +68,8 @@ def run_command(argv: list[str]) -> int:
         """runs of every group; default: the suite's"""
         first_seed: int = 0
         """seeds are first_seed, first_seed + 1, ..."""
-        iterations: int | None = None
-        """batches of 20 episodes that every algorithm gets; default: the suite's"""
+        steps: int | None = None
+        """environment steps of every run; default: the suite's"""
         preset: Preset = "default"
         """options of the algorithms: what a user gets, or the paper's"""
         workers: int | None = None
@@ -98,7 +98,7 @@ def run_command(argv: list[str]) -> int:
         algorithms=options.algorithms,
         seeds=options.seeds,
         first_seed=options.first_seed,
-        iterations=options.iterations,
+        steps=options.steps,
         preset=options.preset,
     )
     workers = options.workers or run.default_workers()

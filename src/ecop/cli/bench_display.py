@@ -20,7 +20,7 @@ from ecop.cli.display import clock
 def show_plan(plan: Plan, workers: int, where: str) -> None:
     """Print what will be run, what is missing, and how long it may take."""
     table = Table(title=plan.title)
-    for name in ("section", "task", "limits", "algorithms", "episodes", "cells"):
+    for name in ("section", "task", "limits", "algorithms", "steps", "cells"):
         table.add_column(name, justify="right" if name == "cells" else "left")
     rows: dict[Any, list[dict[str, Any]]] = {}
     for group in plan.document["groups"]:
@@ -34,7 +34,7 @@ def show_plan(plan: Plan, workers: int, where: str) -> None:
             task,
             " ".join("off" if limit is None else f"{limit:g}" for limit in limits),
             " ".join(names),
-            " ".join(dict.fromkeys(str(group["episodes"]) for group in groups)),
+            " ".join(dict.fromkeys(f"{group['steps']:,}" for group in groups)),
             "missing" if task in plan.missing else str(count),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from ecop.api import Diverged, Faulted, Stopped
+from ecop.api import Diverged, Faulted, Run, Stopped
 
 RECENT = 20  # iterations that the speed and the time left are estimated from
 
@@ -70,6 +70,9 @@ class PlainWatch:
             flush=True,
         )
 
+    def advanced(self, run: Run) -> None:
+        """Nothing to show."""
+
 
 class LiveWatch:
     """A table that is redrawn in place, one row per seed."""
@@ -115,6 +118,9 @@ class LiveWatch:
                 f"{line['kl']:.4f}",
             )
         self.live.update(table, refresh=True)
+
+    def advanced(self, run: Run) -> None:
+        """Nothing to show."""
 
 
 class Pace:

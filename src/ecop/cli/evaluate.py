@@ -12,15 +12,17 @@ def evaluate_command(argv: list[str]) -> int:
     return parse(evaluate, "evaluate", argv)
 
 
-def evaluate(run: Path, /, *, episodes: int = 100) -> int:
+def evaluate(run: Path, /, *, episodes: int = 100, deterministic: bool = False) -> int:
     """Run fresh episodes of a run's policies.
 
     Args:
         run: run folder
         episodes: episodes per seed
+        deterministic: the most likely actions in place of drawn ones
 
     """
-    print_evaluation(load(run).evaluate(episodes).summary())
+    found = load(run).evaluate(episodes, deterministic=deterministic)
+    print_evaluation(found.summary())
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ecop.bench.cells import seed_of
-from ecop.bench.results import Results
+from ecop.bench.results import Results, fresh, steps
 from ecop.bench.suites import EVERYONE, LIMITS, TABLE1, TABLE3
 from ecop.report import paper
 from ecop.report import statistics as st
@@ -63,10 +63,12 @@ class Arm:
         return f"{self.name}, {self.variant}" if self.variant else self.name
 
     @property
-    def episodes(self) -> int:
-        """Episodes that each run was trained with."""
-        train = self.documents[0]["cell"]["train"]
-        return train["iterations"] * train["episodes"]
+    def steps(self) -> int:
+        """Environment steps that each run was given."""
+        document = self.documents[0]
+        train = document["cell"]["train"]
+        planned = 0 if train["iterations"] else train.get("steps", 0)
+        return planned or document["env_steps"]
 
     @cached_property
     def reward(self) -> np.ndarray:
@@ -78,6 +80,33 @@ class Arm:
         """Mean costs of fresh episodes, by run [S, C]."""
         rows = [np.mean(d["evaluation"]["costs"], axis=0) for d in self.documents]
         return np.array(rows).reshape(len(rows), len(self.limits))
+
+    def at(self, share: float) -> list[dict[str, Any]]:
+        """Fresh episodes after a share of the steps, of the runs that have them."""
+        found = [part for d in self.documents for part in fresh(d)]
+        return [part for part in found if part["share"] == share]
+
+    @cached_property
+    def deterministic(self) -> list[dict[str, Any]]:
+        """Fresh episodes of most likely actions, of the runs that have them."""
+        return [d["deterministic"] for d in self.documents if "deterministic" in d]
+
+    def curves(self, points: int) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [K], and by run the reward with each cost [S, 1 + C, K].
+
+        Means over blocks of equal numbers of steps, since runs of tasks that end early
+        differ in their iterations; an iteration counts with its steps.
+        """
+        ends = [np.array(steps(document), float) for document in self.documents]
+        count = min(points, *map(len, ends))
+        edges = np.linspace(0.0, min(end[-1] for end in ends), count + 1)
+        rows = []
+        for document, end, costs in zip(
+            self.documents, ends, self.training_costs, strict=True
+        ):
+            values = np.column_stack([document["curve"]["reward"], costs])
+            rows.append([st.block_means(end, row, edges) for row in values.T])
+        return edges[1:], np.array(rows)
 
     @cached_property
     def training_costs(self) -> list[np.ndarray]:
@@ -106,14 +135,11 @@ class Arm:
 
     @cached_property
     def times(self) -> list[int | None]:
-        """Episodes until the costs stay within the limits, by run."""
+        """Steps until the costs stay within the limits, by run."""
         found = []
         for document, costs in zip(self.documents, self.training_costs, strict=True):
             k = st.time_to_feasible(costs, self.limits)
-            per = document["cell"]["train"]["episodes"]
-            found.append(
-                None if k is None else per * document["curve"]["iteration"][k - 1]
-            )
+            found.append(None if k is None else steps(document)[k - 1])
         return found
 
 
@@ -146,7 +172,7 @@ def versions(found: Results) -> dict[str, int]:
 def _arms(found: Results) -> tuple[list[Arm], list[str]]:
     """The arms of all plans, and a sentence for each that was run in several ways.
 
-    If a group was run with several settings, the one with the most episodes is shown,
+    If a group was run with several settings, the one with the most steps is shown,
     then the one with the most runs.
     """
     groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
@@ -163,7 +189,7 @@ def _arms(found: Results) -> tuple[list[Arm], list[str]]:
         if left:
             notes.append(
                 f"{chosen.section}, {chosen.task}, {chosen.label}: {left} run(s) with "
-                "other settings or fewer episodes are in the folder and not shown."
+                "other settings or fewer steps are in the folder and not shown."
             )
     sections = _order(SECTIONS, (arm.section for arm in shown))
     tasks = _order(LIMITS, (arm.task for arm in shown))
@@ -196,7 +222,7 @@ def _arm(lines: list[dict[str, Any]], found: Results) -> Arm:
 
 
 def _weight(arm: Arm) -> tuple[int, int]:
-    return (arm.episodes, len(arm.documents)) if arm.documents else (0, 0)
+    return (arm.steps, len(arm.documents)) if arm.documents else (0, 0)
 
 
 # What to know first

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ecop.bench.suites import EVERYONE
 from ecop.report.arms import Arm
 
+POINTS = 1000  # of a curve that are drawn
 # Okabe and Ito's colours; dashes and markers tell apart what colours alone do not.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5f6b73")
 DASHES = ("-", "--", ":", "-.")
@@ -63,14 +63,14 @@ def panels(count: int, width: float, height: float) -> tuple[Figure, Any]:
 
 
 def draw_curves(arms: Sequence[Arm], file: Path) -> None:
-    """Reward and costs by episodes: mean over runs, shaded std, dashed limit."""
+    """Reward and costs by steps: mean over runs, shaded std, dashed limit."""
     names = arms[0].documents[0]["costs"]
     figure, axes = panels(1 + len(names), 4.6 * (1 + len(names)), 3.4)
     labels = ["episodic reward", *(f"episodic cost: {name}" for name in names)]
     for column, (axis, label) in enumerate(zip(axes, labels, strict=True)):
         for arm in arms:
-            x, y = rows(arm, column)
-            mean, std = y.mean(axis=0), y.std(axis=0)
+            x, runs = arm.curves(POINTS)
+            mean, std = runs[:, column].mean(axis=0), runs[:, column].std(axis=0)
             style = look(arm, arms)
             axis.plot(x, mean, label=arm.label, markevery=max(1, len(x) // 6), **style)
             axis.fill_between(
@@ -78,7 +78,7 @@ def draw_curves(arms: Sequence[Arm], file: Path) -> None:
             )
         if column and math.isfinite(arms[0].limits[column - 1]):
             axis.axhline(arms[0].limits[column - 1], color="black", ls="--", lw=1)
-        axis.set_xlabel("episodes")
+        axis.set_xlabel("environment steps")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
     finish(figure, axes, arms, file)
@@ -110,12 +110,3 @@ def finish(figure: Any, axes: Any, arms: Sequence[Arm], file: Path) -> None:
     figure.suptitle(arms[0].task)
     figure.set_layout_engine("constrained")
     figure.savefig(file, dpi=140)
-
-
-def rows(arm: Arm, column: int) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes [K] and reward (0) or a cost of every run [S, K]."""
-    train = arm.documents[0]["cell"]["train"]
-    x = np.array(arm.documents[0]["curve"]["iteration"]) * train["episodes"]
-    if column == 0:
-        return x, np.array([d["curve"]["reward"] for d in arm.documents])
-    return x, np.array([costs[:, column - 1] for costs in arm.training_costs])

@@ -124,16 +124,12 @@
 
   // Learning curves
 
-  function summary(runs, row) {
-    const length = Math.min(...runs.map((run) => run.x.length));
-    const points = [];
-    for (let k = 0; k < length; k++) {
-      const values = runs.map((run) => run.y[row][k]);
+  function summary(series, row) {
+    return series.x.map((x, k) => {
+      const values = series.runs.map((run) => run.y[row][k]);
       const m = mean(values);
-      const spread = Math.sqrt(mean(values.map((v) => (v - m) ** 2)));
-      points.push({ x: runs[0].x[k], m, spread });
-    }
-    return points;
+      return { x, m, spread: Math.sqrt(mean(values.map((v) => (v - m) ** 2))) };
+    });
   }
 
   function line(parent, points, sx, sy, look, width) {
@@ -145,17 +141,17 @@
   }
 
   function curveChart(parent, series, row, title, limit, mode) {
-    const lines = series.map((s) => ({ ...s, points: summary(s.runs, row) }));
+    const lines = series.map((s) => ({ ...s, points: summary(s, row) }));
     const values = lines.flatMap((s) => mode === "mean"
       ? s.points.flatMap((p) => [p.m - p.spread, p.m + p.spread])
       : s.runs.flatMap((run) => run.y[row]));
     if (limit !== null) values.push(limit);
     const xs = lines.flatMap((s) => s.points.map((p) => p.x));
-    const say = `${title} by episodes. ` + lines.map((s) =>
+    const say = `${title} by environment steps. ` + lines.map((s) =>
       `${s.label}: ${short(s.points.at(-1).m)} at the end`).join("; ")
       + (limit !== null ? `; limit ${short(limit)}` : "");
     const p = panel(parent, title, {
-      x: [0, Math.max(...xs)], y: range(values), xlabel: "episodes", say,
+      x: [0, Math.max(...xs)], y: range(values), xlabel: "environment steps", say,
     });
     for (const s of lines) {
       const look = style(s.index);
@@ -170,7 +166,7 @@
         line(p.svg, s.points, p.sx, p.sy, look, look.width);
       } else {
         for (const run of s.runs) {
-          line(p.svg, run.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
+          line(p.svg, s.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
         }
       }
       const every = Math.max(1, Math.ceil(s.points.length / 5));
@@ -203,7 +199,7 @@
       cross.setAttribute("x2", p.sx(x));
       cross.setAttribute("visibility", "visible");
       tip.replaceChildren();
-      html("div", { textContent: `${short(x)} episodes` }, tip);
+      html("div", { textContent: `${short(x)} steps` }, tip);
       for (const s of lines) {
         const near = s.points.reduce((a, b) => (Math.abs(b.x - x) < Math.abs(a.x - x) ? b : a));
         const row = html("div", { textContent: `${s.label}: ${near.m.toFixed(2)} ± ${near.spread.toFixed(2)}` }, tip);

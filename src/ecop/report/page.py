@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image, ImageSequence
@@ -22,7 +21,7 @@ from PIL import Image, ImageSequence
 import ecop
 from ecop.bench.cells import seed_of
 from ecop.bench.results import Results
-from ecop.bench.suites import BATCH, EVERYONE, REFERENCE
+from ecop.bench.suites import EVERYONE, REFERENCE
 from ecop.report import paper
 from ecop.report.arms import SECTIONS, Arm, versions
 from ecop.report.tables import Table
@@ -61,7 +60,6 @@ def page(
         clips=clips,
         clips_left_out=left_out,
         clip_width=CLIP_WIDTH,
-        batch=BATCH,
         version=ecop.__version__,
         makers=versions(found),
         plans=found.plans,
@@ -106,6 +104,7 @@ def data(shown: Sequence[Arm]) -> dict[str, Any]:
 
 def arm_data(arm: Arm) -> dict[str, Any]:
     """One arm: its curves and evaluations."""
+    x, y = arm.curves(POINTS)
     return {
         "section": arm.section,
         "task": arm.task,
@@ -113,30 +112,17 @@ def arm_data(arm: Arm) -> dict[str, Any]:
         "label": arm.label,
         "costs": arm.documents[0]["costs"],
         "limits": [None if math.isinf(limit) else limit for limit in arm.limits],
+        "x": [round(steps) for steps in x],
         "runs": [
             {
                 "seed": seed_of(document["cell"]),
-                **curves(document),
+                "y": [[float(f"{v:.5g}") for v in line] for line in y[i]],
                 "mean": [arm.reward[i], *arm.costs[i]],
                 "strong": arm.strong[i].tolist(),
                 "above": arm.above[i].tolist(),
             }
             for i, document in enumerate(arm.documents)
         ],
-    }
-
-
-def curves(document: dict[str, Any]) -> dict[str, Any]:
-    """Episodes [K], and reward with each cost [1 + C, K], means over blocks."""
-    curve = document["curve"]
-    count = len(curve["iteration"])
-    blocks = np.array_split(np.arange(count), min(POINTS, count))
-    rows = np.column_stack([curve["reward"], np.reshape(curve["costs"], (count, -1))])
-    means = np.stack([rows[block].mean(axis=0) for block in blocks], axis=1)
-    per = document["cell"]["train"]["episodes"]
-    return {
-        "x": [per * curve["iteration"][block[-1]] for block in blocks],
-        "y": [[float(f"{v:.5g}") for v in line] for line in means],
     }
 
 

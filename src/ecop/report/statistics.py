@@ -123,6 +123,14 @@ def share_above(costs: np.ndarray, limits: np.ndarray) -> np.ndarray:
     return (violation(costs, limits) > 0.0).mean(axis=0)
 
 
+def block_means(ends: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Means [K] between edges [K + 1] of values [M] that hold up to their ends [M]."""
+    widths = np.diff(ends, prepend=0.0)
+    total = np.concatenate([[0.0], np.cumsum(values * widths)])
+    at_edges = np.interp(edges, np.concatenate([[0.0], ends]), total)
+    return np.diff(at_edges) / np.diff(edges)
+
+
 def time_to_feasible(
     costs: np.ndarray, limits: np.ndarray, *, window: int = WINDOW
 ) -> int | None:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ecop.bench.suites import REFERENCE
+from ecop.bench.work import SHARE_EPISODES, SHARES
 from ecop.report import paper
 from ecop.report import statistics as st
 from ecop.report.arms import SECTIONS, Arm
@@ -169,7 +170,7 @@ def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
             f"{name} ({limit_words(limit)})"
             for name, limit in zip(done[0].documents[0]["costs"], limits, strict=True)
         ]
-        head = ["algorithm", "runs", "episodes", "reward", *names]
+        head = ["algorithm", "runs", "steps", "reward", *names]
         head += ["P(run feasible) [95 %]", "strong violation", "iterations above"]
         mark = block_marks(block, limits)
         rows = []
@@ -178,7 +179,7 @@ def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
             values = [entry(arm, i, sign) for i in range(1 + len(limits))]
             words, rest = ["", ""], ["", "", ""]
             if arm.documents:
-                words = [str(len(arm.documents)), f"{arm.episodes:,}"]
+                words = [str(len(arm.documents)), f"{arm.steps:,}"]
                 rest = [
                     percent(st.proportion(arm.feasible, len(arm.documents))),
                     ", ".join(number(x) for x in arm.strong.mean(axis=0)),
@@ -189,9 +190,9 @@ def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
         others = figures(section, task)
         rows += [_theirs(figure, len(head)) for figure in others]
         if section in PUBLISHED:
-            head.append("failed")
+            head += ["failed", "reward, most likely actions", "its cost"]
             for row, arm in zip_longest(rows, block.values()):
-                row.append(Entry(_failed(arm) if arm else ""))
+                row += map(Entry, [_failed(arm), *_likely(arm)] if arm else [""] * 3)
         tables.append(Table(section, title, head, rows, sources(others), words=1))
     return tables
 
@@ -209,6 +210,47 @@ def _failed(arm: Arm) -> str:
     """The share of fresh episodes that ended early, which caps their cost."""
     shares = [d["evaluation"]["failed"] for d in arm.documents]
     return f"{100 * np.mean(shares):.0f} %" if shares else ""
+
+
+def _likely(arm: Arm) -> list[str]:
+    """Reward and costs of deterministic policies, which some of the others report."""
+    if not arm.deterministic:
+        return ["", ""]
+    reward, costs = means(arm.deterministic)
+    words = [plus_minus(st.mean_normal(cost)) for cost in costs.T]
+    return [plus_minus(st.mean_normal(reward)), ", ".join(words)]
+
+
+def means(parts: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean reward [S] and costs [S, C] of the episodes of each run."""
+    rewards = [np.mean(part["reward"]) for part in parts]
+    return np.array(rewards), np.array([np.mean(p["costs"], axis=0) for p in parts])
+
+
+def shares_table(shown: Iterable[Arm]) -> Table | None:
+    """Fresh episodes of the policies after shares of the steps."""
+    rows = []
+    for arm in shown:
+        if arm.section == "curves" or not arm.at(SHARES[0]):
+            continue
+        row = [Entry(arm.section), Entry(arm.task), Entry(arm.label)]
+        for share in (*SHARES, 1.0):
+            parts = arm.at(share)
+            if not parts:
+                row.append(Entry(""))
+                continue
+            reward, costs = (x.mean(axis=0) for x in means(parts))
+            words = " / ".join(number(float(x)) for x in (reward, *costs))
+            row.append(Entry(words, "above" if np.any(costs > arm.limits) else ""))
+        rows.append(row)
+    head = ["section", "task", "algorithm"]
+    head += [f"{100 * share:.0f} % of the steps" for share in (*SHARES, 1.0)]
+    note = (
+        "Mean reward / costs of fresh episodes, over runs, of the policies after a "
+        f"share of the steps; {SHARE_EPISODES} episodes of each run before the last."
+    )
+    title = "Fresh episodes on the way"
+    return Table("shares", title, head, rows, note, 3) if rows else None
 
 
 def block_marks(block: dict[str, Arm], limits: Sequence[float]) -> dict[str, str]:
@@ -256,7 +298,7 @@ def statistics_table(shown: Iterable[Arm]) -> Table | None:
     head = ["section", "task", "algorithm", "runs", "reward: mean ± 95 %"]
     head += ["reward: IQM [95 %]", "cost", "limit", "cost: mean ± 95 %"]
     head += ["cost: 5 / 50 / 95 % of episodes", "P(run feasible) [95 %]"]
-    head += ["strong violation", "iterations above", "episodes until feasible"]
+    head += ["strong violation", "iterations above", "steps until feasible"]
     note = (
         "Intervals are over runs. IQM: mean of the middle half of the runs, bootstrap. "
         "P(run feasible): share of runs whose mean cost is within all limits, Wilson's "
@@ -272,7 +314,7 @@ def _statistics(arm: Arm, i: int, limit: float) -> list[Entry]:
     document = arm.documents[0]
     costs = np.concatenate([d["evaluation"]["costs"] for d in arm.documents])
     reached = [t for t in arm.times if t is not None]
-    when = f"{median(reached):.0f}" if reached else "never"
+    when = f"{median(reached):,.0f}" if reached else "never"
     mean = st.mean_normal(arm.costs[:, i])
     words = [
         arm.section,
@@ -390,5 +432,5 @@ def all_tables(shown: list[Arm]) -> list[Table]:
     found += [paper_layout(section, shown) for section in layouts[1:]]
     found += [exact_table(shown)]
     found += [table for section in lists for table in task_tables(section, shown)]
-    found += [statistics_table(shown)]
+    found += [shares_table(shown), statistics_table(shown)]
     return [table for table in found if table is not None]

@@ -60,6 +60,7 @@ def section_tables(section: str, shown: Sequence[Arm]) -> list[Table]:
         found = tables.task_tables(section, shown)
     if section == "table1":
         found = [*found, tables.aggregate_table(shown)]
+    found = [*found, tables.shares_table(a for a in shown if a.section == section)]
     return [table for table in found if table is not None]
 
 
