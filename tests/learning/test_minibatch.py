@@ -210,7 +210,7 @@ def followed(options, moves, kls):
 def test_rate_and_pace_against_a_slow_version():
     options = Descent(learning_rate=1e-3, kl_goal=0.01)
     rng = np.random.default_rng(0)
-    moves = rng.normal(size=(30, 2)) + [0.5, 0.0]
+    moves = rng.normal(size=(30, 2)) + np.array([0.5, 0.0])
     kls = 0.01 * np.exp(rng.normal(size=30))
     rate, pace, last = 1e-3, 1.0, np.zeros(2)
     for ours, move, kl in zip(followed(options, moves, kls), moves, kls, strict=True):
