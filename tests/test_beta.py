@@ -53,7 +53,13 @@ def test_it_is_resolved_and_logged(tmp_path, monkeypatch):
     monkeypatch.setattr("ecop.beta.TRIAL", 10)
     path = tmp_path / "auto"
     algorithm = ecop.ECOP(beta="auto", backward_steps=2)
-    tiny = {"seeds": 2, "episodes": 2, "horizon": 10, "hidden": (4,), "critic_steps": 1}
+    tiny = {
+        "seeds": 2,
+        "episodes": 2,
+        "horizon": 10,
+        "hidden": (4,),
+        "critic_epochs": 1,
+    }
     run = ecop.train("PointCircle", algorithm, out=path, iterations=1, **tiny)
     document = json.loads((path / "config.json").read_text())
     tried = document["beta_search"]

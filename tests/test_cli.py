@@ -119,7 +119,7 @@ def test_train_evaluate_plot_render(tmp_path, capsys):
 
 def test_a_task_of_ones_own_without_pictures(tmp_path, capsys):
     path = tmp_path / "run"
-    options = "--seeds 1 --iterations 1 --episodes 2 --hidden 4 --critic-steps 1"
+    options = "--seeds 1 --iterations 1 --episodes 2 --hidden 4 --critic-epochs 1"
     assert run("train", "probes:Walk", "ppo", *options.split(), "--out", path) == 0
     assert run("render", path) == 2
     error = capsys.readouterr().err

@@ -85,7 +85,7 @@ def trained(tmp_path_factory):
     def make(task):
         folder = tmp_path_factory.getbasetemp() / "docs" / task
         if not folder.exists():
-            small = {"episodes": 2, "horizon": 20, "hidden": (4,), "critic_steps": 1}
+            small = {"episodes": 2, "horizon": 20, "hidden": (4,), "critic_epochs": 1}
             ecop.train(task, "pdo", seeds=1, iterations=1, out=folder, **small)
         return folder
 

@@ -17,7 +17,7 @@ from ecop.simulators.pool import SimulatorPool
 from ecop.types import Box, Discrete, Part
 from simulators import SPEC, Gym, Make, make_gym, work
 
-TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}
+TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_epochs": 1}
 QUICK = "ppo_lag"  # compiles in a moment
 SEEDS = np.array([3, 4, 5], np.uint32)
 

@@ -22,7 +22,7 @@ TINY = {
     "episodes": 2,
     "horizon": 10,
     "hidden": (4,),
-    "critic_steps": 1,
+    "critic_epochs": 1,
 }
 TINY_CLI = [
     "--seeds",
@@ -33,7 +33,7 @@ TINY_CLI = [
     "10",
     "--hidden",
     "4",
-    "--critic-steps",
+    "--critic-epochs",
     "1",
     "--backward-steps",
     "2",
@@ -242,7 +242,7 @@ def test_nan_stops_and_keeps_what_is_needed(tmp_path, monkeypatch):
             episodes=2,
             hidden=(4,),
             initial_log_std=-1.0,
-            critic_steps=1,
+            critic_epochs=1,
         )
     text = str(caught.value)
     assert "iteration" in text

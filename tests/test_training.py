@@ -21,7 +21,9 @@ from ecop.training import (
 )
 from probes import Coin, NumpyWalk, Spend, Walk
 
-SMALL = TrainConfig(seeds=2, episodes=4, hidden=(8,), critic_steps=2, critic_episodes=2)
+SMALL = TrainConfig(
+    seeds=2, episodes=4, hidden=(8,), critic_epochs=1, critic_minibatches=2
+)
 QUICK = ECOP(backward_steps=2)
 
 
@@ -135,8 +137,8 @@ PROBE = TrainConfig(
     seeds=2,
     episodes=32,
     hidden=(16,),
-    critic_steps=10,
-    critic_episodes=8,
+    critic_epochs=3,
+    critic_minibatches=4,
     gae_decay=1.0,
 )
 EXACT = ECOP(beta=10.0, caution=0.0, episodes_per_step=0, max_kl=1e9)
@@ -203,8 +205,12 @@ def test_two_constraints_one_active():
     "options",
     [
         {"seeds": 0},
-        {"iterations": 0},
-        {"episodes": 0},
+        {"iterations": -1},
+        {"steps": -1},
+        {"episodes": -1},
+        {"discount": 1.1},
+        {"critic_epochs": 0},
+        {"critic_minibatches": 0},
         {"horizon": 0},
         {"hidden": (0,)},
         {"gae_decay": 2.0},

@@ -4,8 +4,9 @@
 |-----------------|-----------|----------------------------------------------------|
 | adv, cost_adv   | A, A_C    | advantages under pi_old                            |
 | violation       | J_C - d   | of pi_old, measured on the batch                   |
+| psi             |           | predicted violation of the new policy              |
 | weight          |           | price of a violation                               |
-| loss            |           | -E[ratio A] + weight max(0, predicted violation)   |
+| loss            |           | -E[min(ratio A, clip(ratio) A)] + weight (psi)_+   |
 
 Deviations: none so far.
 """
@@ -20,15 +21,10 @@ from jaxtyping import Array
 
 from ecop.errors import require
 from ecop.learning.minibatch import Descent, minibatch_descent
-from ecop.learning.networks import Distribution, Policy
+from ecop.learning.networks import Policy
 from ecop.learning.options import flat
-from ecop.learning.surrogates import (
-    centred,
-    dimensionless,
-    predicted_violation,
-    ratio,
-    step_mean,
-)
+from ecop.learning.penalties import penalised
+from ecop.learning.surrogates import centred, dimensionless
 from ecop.types import Batch, Spec
 
 
@@ -45,7 +41,7 @@ class Skeleton:
 
     Attributes:
         weight: price of a violation
-        clip: the ratio of costs is clipped to 1 +- this
+        clip: the ratio is clipped to 1 +- this
         descent: how the loss is descended
     """
 
@@ -67,14 +63,19 @@ class Skeleton:
         """One iteration: multipliers, then the policy."""
         batch = dimensionless(centred(batch))
 
-        def objective(distribution: Distribution, part: Batch) -> Array:
-            change = ratio(distribution.log_prob(part.action), part.log_prob)
-            psi = predicted_violation(distribution, part, self.clip)
-            gain = step_mean(change * part.adv, part.alive)
-            return self.weight * jnp.sum(jnp.maximum(0.0, psi)) - gain
+        def price(psi: Array) -> Array:
+            return jnp.where(psi > 0.0, self.weight, 0.0)  # the penalty's slope
 
+        objective, refresh = penalised(batch, price, self.clip)
         done = minibatch_descent(
-            key, policy, params, state.optimiser, batch, objective, self.descent
+            key,
+            policy,
+            params,
+            state.optimiser,
+            batch,
+            objective,
+            self.descent,
+            refresh,
         )
         multipliers = jnp.full_like(batch.violation, self.weight)
         return (

@@ -304,6 +304,7 @@ def resume(
         run.config = run.config._replace(
             train=dataclasses.replace(run.config.train, iterations=iterations)
         )
+        run.learner = dataclasses.replace(run.learner, config=run.config.train)
         runs.rewrite_train(run.path, run.config.train)
     run.metrics = runs.cut_metrics(run.path, run.iteration)
     _fit(run, watch or Quiet())
@@ -373,7 +374,7 @@ def _refuse_nonfinite(
                 state = jax.jit(run.learner.iteration)(state)[0]
             actor = Actor(state.policy, state.normaliser)
             collect = collector(
-                run.learner.env, run.learner.policy, run.learner.episodes
+                run.learner.env, run.learner.policy, run.learner.episodes_now(state)
             )
             key = run.learner.keys(state)[:1]
             episodes = collect(stack([actor]), key)

@@ -45,7 +45,13 @@ TASKS: dict[str, Options] = {
 # The paper's table of hyperparameters. It leaves out e-COP, PPO and PPO-Lagrangian,
 # which take the values common to the others.
 _NETWORK = {"hidden": (32, 32), "initial_log_std": 0.5, "critic_learning_rate": 1e-3}
-_STEP = {**_NETWORK, "discount": 0.99, "learning_rate": 3e-4, "target_kl": 0.01}
+_STEP = {
+    **_NETWORK,
+    "discount": 0.99,
+    "learning_rate": 3e-4,
+    "kl_goal": 0.0,
+    "target_kl": 0.01,
+}
 _CLIPPED = {**_STEP, "clip": 0.2}
 _REGION = {
     **_NETWORK,

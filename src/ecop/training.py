@@ -143,8 +143,8 @@ class Learner:
 
         Powers of four, so that few shapes are compiled.
         """
-        if self.config.episodes:
-            return self.config.episodes
+        if self.config.episodes or not isinstance(self.env, HostTask):
+            return self.episodes
         shortness = self.spec.horizon / max(float(state.length), 1.0)
         return self.episodes * 4 ** min(round(math.log(shortness, 4)), 3)
 

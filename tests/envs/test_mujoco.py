@@ -221,7 +221,7 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
         "episodes": 3,
         "horizon": 10,
         "hidden": (8,),
-        "critic_steps": 2,
+        "critic_epochs": 1,
     }
     whole = ecop.train(name, "ppo", iterations=4, **options)
     ecop.train(name, "ppo", iterations=2, out=tmp_path / "run", **options)

@@ -9,9 +9,10 @@ from scipy import stats
 from ecop.learning import normaliser
 from ecop.learning.advantages import gae, returns_to_go
 from ecop.learning.averages import follow, start
-from ecop.learning.critics import Critics, episode_draws, step_means
+from ecop.learning.critics import Critics, step_means
 from ecop.learning.networks import Categorical, Gaussian, Network, with_time
 from ecop.learning.surrogates import clipped_cost, clipped_gain, moments, ratio
+from ecop.learning.time import APART, SHORT, time_size, time_table
 
 N, H, C = 3, 5, 2
 
@@ -140,23 +141,22 @@ def test_normaliser_merges_batches_and_skips_dead_steps(rng):
     np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=1e-3)
 
 
-def test_episode_draws_use_every_episode_equally():
-    draws = episode_draws(jax.random.key(0), 6, 9, 4)
-    assert draws.shape == (9, 4)
-    assert (np.bincount(np.asarray(draws).reshape(-1)) == 6).all()
-
-
 def test_critics_follow_the_mean_return_of_each_step(rng):
     target = floats(rng, N, H, C) + jnp.arange(H, 0, -1.0)[None, :, None]
     alive = np.ones((N, H), np.float32)
     alive[0, 2:] = 0.0
     alive[:, 4:] = 0.0  # nobody lives to see the last step
-    means, known = step_means(target, jnp.asarray(alive))
+    means, known = step_means(target, jnp.asarray(alive), H)
     for h in range(H):
         living = np.asarray(target)[alive[:, h] > 0, h]
         assert bool(known[h, 0]) == (len(living) > 0)
         if len(living):
             np.testing.assert_allclose(means[h], living.mean(axis=0), rtol=1e-5)
+    # A batch cut short says nothing of the steps that it has not.
+    cut = step_means(target[:, :3], jnp.asarray(alive)[:, :3], H)
+    np.testing.assert_allclose(cut[0][:3], means[:3])
+    assert cut[0].shape == (H, C)
+    assert np.asarray(cut[1])[:, 0].tolist() == [True, True, True, False, False]
     first = follow(start((H, C)), means, known=known)
     np.testing.assert_allclose(first.value[:4], means[:4])
     assert not first.value[4].any()
@@ -176,7 +176,7 @@ def test_an_average_counts_and_a_zero_is_a_value_like_others():
 def test_a_critic_without_a_network_is_the_mean_by_step(rng):
     """Returns that depend on time alone leave the network nothing to predict."""
     network = Network("time", 2, (4,), 1, H, last_scale=0.01)
-    critics = Critics(network, C, learning_rate=1e-3, steps=3, episodes_per_step=2)
+    critics = Critics(network, C, learning_rate=1e-3, epochs=3, minibatches=2)
     x, alive = with_time(floats(rng, N, H, 2), jnp.arange(H), H), jnp.ones((N, H))
     target = jnp.broadcast_to(jnp.arange(H, 0, -1.0)[None, :, None], (N, H, C))
     state = critics.init(jax.random.key(0))
@@ -184,3 +184,111 @@ def test_a_critic_without_a_network_is_the_mean_by_step(rng):
     state, error = critics.fit(jax.random.key(1), state, x, target, alive)
     np.testing.assert_allclose(critics.values(state, x), target, rtol=1e-5)
     assert error < 0.01
+
+
+@pytest.mark.parametrize("form", ["time", "per_step"])
+def test_critics_are_fitted_to_the_living_steps(rng, form):
+    """Targets that a linear critic can learn; those of dead steps are no matter."""
+    count, horizon = 40, 6
+    network = Network(form, 2, (), 1, horizon, last_scale=0.01)
+    critics = Critics(network, 1, learning_rate=0.02, epochs=80, minibatches=5)
+    x = floats(rng, count, horizon, 2)
+    target = (
+        jnp.sum(x, axis=2, keepdims=True) + jnp.arange(horizon, 0, -1.0)[None, :, None]
+    )
+    alive = np.ones((count, horizon), np.float32)
+    alive[::3, 4:] = 0.0
+    x = with_time(x, jnp.arange(horizon), horizon)
+    wild = jnp.where(jnp.asarray(alive)[..., None] > 0, target, 1e3)
+    fit = jax.jit(critics.fit)
+    fresh = critics.init(jax.random.key(0))
+    fitted = [
+        fit(jax.random.key(1), fresh, x, y, jnp.asarray(alive)) for y in (target, wild)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *fitted)
+    state, error = fitted[0]
+    assert error < 0.02
+    gap = np.asarray(critics.values(state, x) - target)[alive > 0]
+    assert np.abs(gap).mean() < 0.2
+
+
+# Time and its gates
+
+
+@pytest.mark.parametrize("horizon", [1, 7, SHORT, SHORT + 1, 1000])
+def test_time_table(horizon):
+    table = time_table(horizon)
+    assert table.shape == (horizon, time_size(horizon))
+    assert table.dtype == np.float32
+    for h in range(horizon):
+        if horizon <= SHORT:
+            slow = [float(g == h) for g in range(horizon)]
+        else:
+            slow = [2 * h / horizon - 1]
+            for turn in (np.sin, np.cos):
+                for k, size in enumerate([0.5, 0.25, 0.125, 0.0625, 0.03125]):
+                    slow.append(size * turn(2 * np.pi * 2**k * h / horizon))
+        np.testing.assert_allclose(table[h], slow, atol=1e-6)
+    assert len(np.unique(table, axis=0)) == horizon
+
+
+def test_with_time_has_the_row_of_each_step(rng):
+    x = floats(rng, N, H, 2)
+    ours = np.asarray(with_time(x, jnp.arange(H), H))
+    for n in range(N):
+        for h in range(H):
+            np.testing.assert_allclose(ours[n, h], [*x[n, h], *np.eye(H)[h]])
+    one = with_time(x[:, 3], jnp.int32(3), H)
+    np.testing.assert_array_equal(one, ours[:, 3])
+
+
+@pytest.mark.parametrize("horizon", [H, 60])
+@pytest.mark.parametrize("hidden", [(), (4,), (4, 3)])
+def test_a_gated_network_against_a_slow_one(rng, horizon, hidden):
+    network = Network("time", 2, hidden, 3, horizon, last_scale=0.5)
+    params = jax.tree.map(
+        lambda leaf: leaf + 0.3 * floats(rng, *leaf.shape),
+        network.init(jax.random.key(0)),
+    )
+    x = with_time(floats(rng, N, horizon, 2), jnp.arange(horizon), horizon)
+    ours = network.over(params, x)
+    table = time_table(horizon)
+    layers = [{k: np.asarray(v) for k, v in layer.items()} for layer in params]
+    for n in range(N):
+        for h in range(horizon):
+            row = np.asarray(x)[n, h]
+            for i, layer in enumerate(layers):
+                row = row @ layer["w"] + layer["b"]
+                if i < len(layers) - 1:
+                    row = np.tanh(row)
+                if i == 0 and hidden:
+                    row = row * (1 + table[h] @ layer["g"])
+            np.testing.assert_allclose(ours[n, h], row, rtol=1e-3, atol=1e-5)
+    for h in (0, horizon - 1):
+        now = network.at(params, x[:, h], jnp.int32(h))
+        np.testing.assert_allclose(now, ours[:, h], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["time", "per_step", "stationary"])
+def test_a_network_at_a_step_is_that_over_all(rng, form):
+    network = Network(form, 2, (4,), 3, H, last_scale=0.5)
+    params = network.init(jax.random.key(0))
+    x = with_time(floats(rng, N, H, 2), jnp.arange(H), H)
+    whole = np.asarray(network.over(params, x))
+    for h in range(H):
+        now = network.at(params, x[:, h], jnp.int32(h))
+        np.testing.assert_allclose(now, whole[:, h], rtol=1e-4, atol=1e-6)
+    same = with_time(jnp.ones((1, H, 2)), jnp.arange(H), H)
+    spread = np.ptp(np.asarray(network.over(params, same)), axis=1).max()
+    assert (spread < 1e-6) == (form == "stationary")
+
+
+def test_gates_of_a_fresh_network_keep_short_episodes_apart_only():
+    short, long = (
+        Network("time", 2, (4,), 1, h, 0.01).init(jax.random.key(0)) for h in (H, 60)
+    )
+    assert short[0]["g"].shape == (H, 4)
+    assert np.asarray(short[0]["g"]).std() == pytest.approx(APART, rel=0.5)
+    assert not np.asarray(long[0]["g"]).any()
+    linear = Network("time", 2, (), 1, H, 0.01).init(jax.random.key(0))
+    assert linear[0].keys() == {"w", "b"}

@@ -48,7 +48,7 @@ def init_backward(
     policy: Policy, params: Any, backward_steps: int, options: Descent
 ) -> Any:
     """The optimiser's first state."""
-    if policy.form != "per_step":
+    if policy.form != "per_step" or backward_steps == 1:
         return options.init(params)
     horizon = policy.spec.horizon
     steps = pass_steps(backward_steps, horizon)
@@ -103,15 +103,17 @@ def shared_pass(
     rate: Array,
 ) -> tuple[Any, tuple[Array, Array]]:
     """Go t = H..1 with one set of parameters: step t descends the suffix h >= t."""
-    episodes, horizon = batch.alive.shape
-    starts = np.round(np.arange(steps) * horizon / steps).astype(np.int32)
+    episodes, length = batch.alive.shape
+    starts = np.arange(steps) * policy.spec.horizon / steps
+    starts = np.round(starts).astype(np.int32)
     draws = draw_episodes(key, episodes, steps, size)
     traces = []
     # The steps of a group share one compiled length of suffix, that of the first.
     for group in np.array_split(np.arange(steps), min(SEGMENTS, steps))[::-1]:
-        first = int(starts[group[0]])
+        # Of a batch cut short (rollout.py) the suffix may be dead.
+        first = min(int(starts[group[0]]), length - 1)
         suffix = select_late(batch, slice(first, None))
-        h = jnp.arange(first, horizon)
+        h = jnp.arange(first, length)
 
         def step(
             carry: Any, x: Any, suffix: Batch = suffix, h: Array = h

@@ -92,7 +92,7 @@ def with_time(
     observation: Float[Array, "*rows O"],
     h: Int[Array, ""] | Int[Array, " H"],
     horizon: int,
-) -> Float[Array, "*rows O+F"]:
+) -> Float[Array, "*rows I"]:
     """Append the entries of the time step; `h` belongs to the last axis of rows."""
     time = jnp.asarray(time_table(horizon))[h]
     rows = (*observation.shape[:-1], time.shape[-1])
