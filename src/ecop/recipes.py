@@ -15,8 +15,8 @@ Preset = Literal["default", "paper"]
 Options = dict[str, Any]
 
 _WALKER = {"initial_log_std": -1.0}
-# A return to go of a table is short and exact: the critic is a baseline, no bootstrap.
-_TABLE = {"gae_decay": 1.0, "normalise_observations": False}
+# A one-hot state needs no scale.
+_TABLE = {"normalise_observations": False}
 
 # Fields of TrainConfig. A task that is not here has its defaults.
 TASKS: dict[str, Options] = {
