@@ -34,7 +34,7 @@ from ecop.types import Batch, Episodes, HostTask, Spec, TrainState
 
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
-BATCH, FEWEST, MOST = 2000, 2, 40  # steps and episodes of an iteration
+BATCH, FEWEST, MOST = 2000, 2, 60  # steps and episodes of an iteration
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
 
@@ -48,7 +48,7 @@ class TrainConfig:
         iterations: policy updates (the paper's K); 0: 1,000, or as `steps` ask for
         steps: environment steps per seed after which training ends; 0: not by steps
         episodes: whole episodes per iteration and seed (the paper's N); 0: as many as
-            make 2,000 steps, but at least 2 and, if none ends early, at most 40
+            make 2,000 steps, but at least 2 and, if none ends early, at most 60
         limits: one limit per cost; "inf" switches a constraint off; default: the task's
         horizon: steps per episode; default: the task's
         policy: how policy and critics depend on time

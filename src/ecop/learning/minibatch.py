@@ -34,7 +34,7 @@ Refresh = Callable[[Distribution], Any]  # of the whole batch, before each epoch
 
 AGREEMENT = 0.1  # cosine of successive moves at which the pace stays
 GAIN = 0.2  # of the pace, per cosine and iteration
-SLOWEST, FASTEST = 0.1, 2.0  # pace
+SLOWEST, FASTEST = 0.3, 2.0  # pace
 TURN, RANGE = 1.5, 30.0  # change of the rate per iteration, and in all
 
 
@@ -57,14 +57,14 @@ class Descent:
         minibatches: gradient steps of a pass
         learning_rate: Adam's, of the policy; where it starts, if it follows the KL
         kl_goal: the rate follows this mean KL of an iteration, per entry of the
-            action, times a pace; 0 keeps the rate
+            action (a choice of n has n - 1), times a pace; 0 keeps the rate
         target_kl: epochs stop once the mean KL exceeds this; 0 never stops
     """
 
     epochs: int = 10
     minibatches: int = 8
     learning_rate: float = 3e-4
-    kl_goal: float = 0.002
+    kl_goal: float = 0.003
     target_kl: float = 0.0
 
     def __post_init__(self) -> None:
@@ -177,8 +177,8 @@ def settled(
 ) -> Descended:
     """The end of an iteration, with the rate of the next."""
     action = policy.spec.action
-    entries = action.size if isinstance(action, Box) else 1
-    kl = mean_kl(policy, before, after, batch) / entries
+    freedom = action.size if isinstance(action, Box) else action.n - 1
+    kl = mean_kl(policy, before, after, batch) / max(freedom, 1)
     info = info | {"learning_rate": optimiser.rate, "pace": optimiser.pace}
     return Descended(after, options.follow(optimiser, before, after, kl), info)
 
