@@ -22,9 +22,11 @@ def random_policy(seed, sizes, head, steps=1):
     biases = [rng.normal(size=(steps, j)) for _, j in pairs]
     biases[0] = rng.normal(size=(H, sizes[1]))
     mean, scale = rng.normal(size=sizes[0]), rng.uniform(0.1, 2.0, sizes[0])
-    plain = [x.astype(np.float32) for x in (mean, scale, *weights, *biases)]
-    half = 2 + len(pairs)
-    return HostPolicy(*plain[:2], tuple(plain[2:half]), tuple(plain[half:]), head)
+    single = [
+        tuple(x.astype(np.float32) for x in part)
+        for part in ((mean, scale), weights, biases)
+    ]
+    return HostPolicy(*single[0], weights=single[1], biases=single[2], head=head)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from ecop.envs.mujoco import (
     torso,
 )
 from ecop.errors import UserError
+from ecop.learning import normaliser
+from ecop.learning.networks import Policy
+from ecop.rollout import Actor, collect_host
 from ecop.types import Filmed, HostEnv, Played
 
 mujoco = physics.library()
@@ -278,3 +281,18 @@ def test_a_missing_simulator_is_said(monkeypatch):
 def test_bad_options():
     with pytest.raises(UserError, match="threads"):
         ecop.make("AntCircle", threads=-1)
+
+
+def test_an_episode_has_the_same_bits_in_any_company():
+    """With the policy: whatever the number of episodes and the other seeds."""
+    env = ecop.make("AntCircle", horizon=6)
+    policy = Policy(env.spec, hidden=(64, 64))
+    start = normaliser.init(env.spec.observation_size)
+    actors = [Actor(policy.init(jax.random.key(s)), start) for s in range(2)]
+    keys = [jax.random.key(10 + s) for s in range(2)]
+    collect = collect_host(env, policy)
+    both = collect(actors, keys, [5, 3])
+    alone = collect(actors[1:], keys[1:], [2])[0]
+    for a, b in zip(both[1], alone, strict=True):
+        np.testing.assert_array_equal(a[:2], b)
+    env.close()
