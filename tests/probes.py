@@ -106,6 +106,59 @@ class Spend:
         return float(weights[:whole].sum() + (limit - whole) * weights[whole])
 
 
+class Jumps:
+    """Offers to take or to leave: each of 3 kinds has another price at every step.
+
+    The kind is drawn anew in each step. Taking an offer earns `gain[h, kind]` and costs
+    `price[h, kind]`, drawn once and for all: nothing is like it was a step before.
+    """
+
+    KINDS = 3
+
+    def __init__(self, *, horizon: int = 12, limit: float = 1.5) -> None:
+        self.spec = Spec(
+            self.KINDS, Discrete(2), horizon, (Constraint("paid", limit),)
+        )
+        rng = np.random.default_rng(7)
+        shape = (horizon, self.KINDS)
+        self.gain, self.price = rng.random(shape), rng.random(shape)
+
+    def offer(self, key):
+        kind = jax.random.randint(key, (), 0, self.KINDS)
+        return kind, jax.nn.one_hot(kind, self.KINDS)
+
+    def reset(self, key):
+        kind, observation = self.offer(key)
+        return (jnp.zeros((), jnp.int32), kind), observation
+
+    def step(self, key, state, action):
+        h, kind = state
+        taken = action.astype(jnp.float32)
+        gain, price = (
+            taken * jnp.asarray(table, jnp.float32)[h, kind]
+            for table in (self.gain, self.price)
+        )
+        kind, observation = self.offer(key)
+        failed = jnp.zeros((), bool)
+        return Step((h + 1, kind), observation, gain, price[None], failed)
+
+    def optimum(self, limit: float, seen: str = "time and kind") -> float:
+        """Take the offers of the most gain per price, until the limit is spent.
+
+        Offers that a policy cannot tell apart are taken together.
+        """
+        axes = {"time and kind": (), "time": 1, "kind": 0}[seen]
+        gain, price = (
+            np.sum(table, axis=axes).ravel() / self.KINDS
+            for table in (self.gain, self.price)
+        )
+        value = 0.0
+        for i in np.argsort(-gain / price):
+            share = min(1.0, limit / price[i])
+            value, limit = value + share * gain[i], limit - share * price[i]
+        return float(value)
+
+
 class Walk:
     """A random walk that fails beyond +-2; two costs; Box actions."""
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ import ecop
 from ecop import api, runs
 from ecop.envs import ENVS
 from ecop.errors import UserError
+from probes import NumpyWalk, Walk
 
 TINY = {
     "seeds": 2,
@@ -282,6 +284,65 @@ def test_python_api(finished):
         ecop.train("PointCircle", iteration=3)
     with pytest.raises(UserError, match="PointCircle"):
         ecop.train("PointCirle")
+
+
+class StopAt(api.Quiet):
+    """Stops a run after an iteration."""
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def progress(self, lines, total):
+        if lines[-1]["iteration"] >= self.iteration:
+            signal.raise_signal(signal.SIGINT)
+
+
+def same_run(a, b):
+    for x, y in zip(a.states, b.states, strict=True):
+        pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+        for p, q in pairs:
+            key = jax.dtypes.issubdtype(p.dtype, jax.dtypes.prng_key)
+            p, q = (jax.random.key_data(v) if key else v for v in (p, q))
+            np.testing.assert_array_equal(p, q)
+    lines = ([{**m, "seconds": 0} for m in run.metrics] for run in (a, b))
+    assert list(next(lines)) == list(next(lines))
+
+
+@pytest.mark.parametrize("kind", [Walk, NumpyWalk])
+def test_training_by_steps_ends_and_resumes(kind, tmp_path):
+    """A JAX task takes N H steps in any case; a simulator those that are lived."""
+    steps, seeds, size = 300, 2, 4 * 8
+    tiny = {"hidden": (4,), "critic_epochs": 1, "initial_log_std": 0.5}
+    options = {"steps": steps, "episodes": 4, "seeds": seeds, **tiny}
+    algorithm = ecop.PPO(epochs=1)
+    whole = ecop.train(kind(), algorithm, out=tmp_path / "a", **options)
+    assert whole.finished
+    taken = [[m["env_steps"] for m in whole.metrics if m["seed"] == s] for s in (0, 1)]
+    for counts in taken:
+        assert (np.diff(counts) > 0).all()
+        assert (np.diff(counts) <= size).all()
+    assert min(counts[-1] for counts in taken) >= steps
+    assert min(counts[-2] for counts in taken) < steps
+    if kind is Walk:
+        assert [counts[-1] for counts in taken] == [-(-steps // size) * size] * seeds
+    else:
+        assert whole.iteration > -(-steps // size)  # some have failed early
+    with pytest.raises(ecop.Stopped):
+        watch = StopAt(whole.iteration // 2)
+        ecop.train(kind(), algorithm, out=tmp_path / "b", watch=watch, **options)
+    assert not ecop.load(tmp_path / "b", env=kind()).finished
+    same_run(ecop.resume(tmp_path / "b", env=kind()), whole)
+    same_run(ecop.load(tmp_path / "b", env=kind()), whole)
+
+
+def test_more_steps_are_iterations(tmp_path):
+    """A run that was to end by steps goes on by iterations."""
+    path = tmp_path / "a"
+    tiny = {"hidden": (4,), "critic_epochs": 1, "seeds": 1, "episodes": 4}
+    run = ecop.train(NumpyWalk(), ecop.PPO(epochs=1), out=path, steps=60, **tiny)
+    more = ecop.resume(path, env=NumpyWalk(), iterations=run.iteration + 2)
+    assert more.iteration == run.iteration + 2
+    assert more.finished
 
 
 def test_a_signal_ends_a_script_too(monkeypatch):

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ecop.algorithms.cpo import CPO
 from ecop.algorithms.ecop import ECOP
+from ecop.algorithms.ppo_lag import PPOLagrangian
 from ecop.errors import UserError
 from ecop.evaluate import fresh_episodes
-from ecop.rollout import Actor, collector
+from ecop.rollout import Actor, collector, lengthened
 from ecop.training import (
     DISPATCH,
     Learner,
@@ -19,6 +21,7 @@ from ecop.training import (
     run_seeds,
     stack,
 )
+from ecop.types import Episodes
 from probes import Coin, NumpyWalk, Spend, Walk
 
 SMALL = TrainConfig(
@@ -130,6 +133,140 @@ def test_forms_and_unconstrained_training_run(form):
     assert np.isfinite(parts[0].metrics[0]["loss"]).all()
 
 
+# What is automatic
+
+
+def with_horizon(env, horizon, **options):
+    made = learner(env(horizon=horizon), config=TrainConfig(**options))
+    return made, jax.eval_shape(made.init, jnp.uint32(0))
+
+
+@pytest.mark.parametrize(
+    ("horizon", "episodes"),
+    [(1, 40), (50, 40), (51, 40), (100, 20), (300, 7), (1000, 2), (5000, 2)],
+)
+def test_episodes_make_two_thousand_steps(horizon, episodes):
+    for env in (Walk, NumpyWalk):
+        assert with_horizon(env, horizon)[0].episodes == episodes
+        assert with_horizon(env, horizon, episodes=3)[0].episodes == 3
+
+
+@pytest.mark.parametrize(
+    ("length", "factor"),
+    [(1000, 1), (510, 1), (490, 4), (130, 4), (120, 16), (20, 64), (0, 64)],
+)
+def test_more_episodes_where_they_end_early(length, factor):
+    """Powers of four, and only where a dead step costs nothing."""
+    for env, options, expected in (
+        (NumpyWalk, {}, 2 * factor),
+        (NumpyWalk, {"episodes": 3}, 3),
+        (Walk, {}, 2),
+    ):
+        made, state = with_horizon(env, 1000, **options)
+        state = state._replace(length=np.float32(length))
+        assert made.episodes_now(state) == expected
+
+
+@pytest.mark.parametrize(
+    ("horizon", "discount"), [(1, 1.0), (200, 1.0), (400, 0.995), (2000, 0.991)]
+)
+def test_long_horizons_are_discounted(horizon, discount):
+    assert with_horizon(Walk, horizon)[0].discount == pytest.approx(discount)
+    assert with_horizon(Walk, horizon, discount=0.9)[0].discount == 0.9
+
+
+@pytest.mark.parametrize(
+    ("options", "iterations"),
+    [
+        ({}, 1000),
+        ({"steps": 2000}, 1),
+        ({"steps": 2001}, 2),
+        ({"steps": 2001, "episodes": 5}, 5),
+        ({"steps": 2001, "iterations": 7}, 7),
+    ],
+)
+def test_steps_or_iterations(options, iterations):
+    made, _ = with_horizon(Walk, 100, **options)
+    assert made.iterations == iterations
+    assert not made.open_ended
+    host, _ = with_horizon(NumpyWalk, 100, **options)
+    assert host.iterations == iterations
+    assert host.open_ended == ("steps" in options and "iterations" not in options)
+
+
+# Batches cut short
+
+
+def cut_short(lengths, kept, horizon=8):
+    """The same episodes with and without their last dead steps."""
+    rng = np.random.default_rng(0)
+    count = len(lengths)
+    alive = (np.arange(horizon)[None] < np.array(lengths)[:, None]).astype(np.float32)
+    wide = alive[..., None]
+    floats = (
+        rng.normal(size=(count, horizon, 2)) * wide,
+        rng.normal(size=(count, horizon, 1)) * wide,
+        rng.normal(size=(count, horizon)) * alive,
+        rng.random(size=(count, horizon, 2)) * wide,
+        alive,
+    )
+    arrays = [jnp.asarray(x, jnp.float32) for x in floats]
+    failed = jnp.asarray(np.array(lengths) < horizon)
+    short = Episodes(*(x[:, :kept] for x in arrays), failed=failed)
+    return short, lengthened(short, horizon)
+
+
+def close(a, b, **tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+def test_a_batch_cut_short_has_the_same_numbers():
+    task = learner(NumpyWalk())
+    state = jax.jit(task.init)(jnp.uint32(0))
+    # Values that are not zero.
+    values = state.critics._replace(std=state.critics.std._replace(value=jnp.ones(3)))
+    state = state._replace(critics=values)
+    made = [jax.jit(task.batch)(state, x) for x in cut_short([5, 2, 4, 1], 5)]
+    (short, target, scale), (long, more, same_scale) = made
+    for name in short._fields:
+        a, b = (np.asarray(getattr(x, name)) for x in (short, long))
+        b = b[:, :5] if a.shape[:2] == (4, 5) else b
+        alive = np.asarray(short.alive)
+        if a.shape[:2] == (4, 5):
+            a, b = a[alive > 0], b[alive > 0]
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+    gap = np.asarray(target - more[:, :5])[np.asarray(short.alive) > 0]
+    np.testing.assert_allclose(gap, 0.0, atol=1e-5)
+    close(scale, same_scale, rtol=1e-5)
+
+
+ONE = {"minibatches": 1, "epochs": 3, "learning_rate": 0.01}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPOLagrangian(**ONE),
+        ECOP(**ONE),
+        ECOP(**ONE, backward_steps=4),
+        ECOP(**ONE, backward_steps=0),
+        CPO(),
+    ],
+)
+def test_a_batch_cut_short_gives_the_same_update(algorithm):
+    """With dead steps a minibatch of all is filled up: here each row is twice in it."""
+    config = dataclasses.replace(SMALL, critic_minibatches=1, critic_epochs=3)
+    task = learner(NumpyWalk(), algorithm, config)
+    learn = jax.jit(task.learn)
+    ends = []
+    for episodes in cut_short([4] * 5, 4):
+        state = jax.jit(task.init)(jnp.uint32(0))
+        for _ in range(2):
+            state, metrics = learn(state, episodes)
+        ends.append((state._replace(key=0), metrics))
+    close(*ends, rtol=2e-3, atol=1e-5)
+
+
 # Probes: the answer is known
 
 
@@ -141,8 +278,10 @@ PROBE = TrainConfig(
     critic_minibatches=4,
     gae_decay=1.0,
 )
-EXACT = ECOP(beta=10.0, caution=0.0, episodes_per_step=0, max_kl=1e9)
-PROBER = dataclasses.replace(EXACT, backward_steps=6, passes=2, learning_rate=3e-3)
+EXACT = ECOP(beta=10.0, caution=0.0, kl_goal=0.0)
+PROBER = dataclasses.replace(
+    EXACT, backward_steps=6, epochs=2, minibatches=1, learning_rate=3e-3
+)
 
 
 def late(task, iterations=150, share=30):
@@ -181,7 +320,7 @@ def test_per_step_policies_reach_the_optimum():
     config = dataclasses.replace(PROBE, policy="per_step", hidden=())
     # A coin's reward is its cost, so the best is exactly the limit.
     algorithm = dataclasses.replace(
-        EXACT, backward_steps=4, passes=4, learning_rate=0.03
+        EXACT, backward_steps=4, epochs=4, minibatches=1, learning_rate=0.03
     )
     reward, cost = late(learner(Coin(), algorithm, config))
     assert cost[0] == pytest.approx(1.0, abs=0.15)
