@@ -75,12 +75,13 @@ def pytest_terminal_summary(terminalreporter, config):
 @pytest.fixture
 def tiny_budget(monkeypatch):
     """Every training is over in seconds, whatever the command says."""
-    most = {"seeds": 2, "iterations": 2, "episodes": 2, "critic_steps": 2}
+    most = {"seeds": 2, "iterations": 2, "episodes": 2, "critic_epochs": 1}
     check = TrainConfig.__post_init__
 
     def shrink(config):
         check(config)
         for name, value in most.items():
-            object.__setattr__(config, name, min(value, getattr(config, name)))
+            given = getattr(config, name) or value  # 0 is automatic
+            object.__setattr__(config, name, min(value, given))
 
     monkeypatch.setattr(TrainConfig, "__post_init__", shrink)
