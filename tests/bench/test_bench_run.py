@@ -19,6 +19,7 @@ from ecop.bench import results, run, work
 from ecop.bench.cells import identity
 from ecop.cli import bench_display
 from ecop.errors import UserError
+from probes import NumpyWalk, Walk
 
 RUN = ["bench", "run", "tiny"]
 
@@ -105,6 +106,27 @@ def test_an_evaluation_on_the_way_is_that_of_a_run_which_ends_there(whole, tmp_p
     # A number of an episode is its chance: the first ones are the same.
     for name in ("reward", "costs"):
         assert short["evaluation"][name] == long["evaluations"][0][name][:2]
+
+
+@pytest.mark.parametrize("kind", [Walk, NumpyWalk])
+def test_training_does_not_notice_evaluations(kind, tmp_path, monkeypatch):
+    options: dict = {"seeds": 1, "steps": 1600, "episodes": 4, "hidden": (4,)}
+    quiet = ecop.train(kind(), "ppo", **options)
+    out = tmp_path / "run"
+    watched = ecop.train(kind(), "ppo", out=out, watch=work.Watch(), **options)
+    for ours, theirs in zip(watched.metrics, quiet.metrics, strict=True):
+        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
+    marks = work.read_marks(out)
+    assert [mark["share"] for mark in marks] == list(work.SHARES)
+    for mark in marks:
+        # The next iteration of a host task, the next fifth one of a JAX task.
+        assert 0 <= mark["env_steps"] - 1600 * mark["share"] < 5 * 4 * 8
+        assert len(mark["reward"]) == work.SHARE_EPISODES
+    # A mark that is there is not measured again.
+    monkeypatch.setattr(work, "measured", None)
+    work.Watch().advanced(watched)
+    still = watched.evaluate(5, deterministic=True)
+    assert not np.array_equal(still.reward, watched.evaluate(5).reward)
 
 
 def test_the_estimate_says_where_it_comes_from(whole, tmp_path, capsys):
