@@ -108,6 +108,8 @@ def test_train_evaluate_plot_render(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "boundary" in text
     assert "feasible" in text
+    assert run("evaluate", path, "--episodes", 3, "--deterministic") == 0
+    assert capsys.readouterr().out != text
     assert run("plot", path) == 0
     assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert run("render", path) == 0

@@ -100,8 +100,14 @@ def one_cell(monkeypatch):
         plan = make_plan(*args, **options)
         return dataclasses.replace(plan, jobs=plan.jobs[:1], total=1)
 
-    make_plan = bench.make_plan
+    def hasty(group, suite, *rest):
+        return make_cell(
+            group, dataclasses.replace(suite, evaluation_episodes=2), *rest
+        )
+
+    make_plan, make_cell = bench.make_plan, bench.make_cell
     monkeypatch.setattr(bench, "make_plan", cut)
+    monkeypatch.setattr(bench, "make_cell", hasty)
     monkeypatch.setattr("ecop.bench.on_ray.runner", lambda address: bench.run_local)
 
 

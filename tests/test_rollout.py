@@ -99,6 +99,23 @@ def test_discrete_actions():
     assert 0.3 < float(out.reward.mean()) < 0.7
 
 
+@pytest.mark.parametrize("std", ["shared", "predicted"])
+@pytest.mark.parametrize("env", [Walk(), NumpyWalk(), Coin()], ids=lambda e: str(e)[:9])
+def test_deterministic_actions_are_the_most_likely_ones(env, std):
+    policy = Policy(env.spec, std=std, initial_log_std=0.5)
+    who, chance = actors(policy, [0]), keys([0])
+    out = collector(env, policy, 16, deterministic=True)(who, chance)
+    drawn = collector(env, policy, 16)(who, chance)
+    np.testing.assert_array_equal(out.observation[:, :, 0], drawn.observation[:, :, 0])
+    assert not np.array_equal(out.action, drawn.action)
+    actor = jax.tree.map(lambda x: x[0], who)
+    for h in range(env.spec.horizon):
+        living = np.asarray(out.alive[0, :, h]) > 0
+        likely = distribution(policy, actor, out.observation[0, :, h], jnp.int32(h))
+        found = np.asarray(out.action[0, :, h])[living]
+        np.testing.assert_allclose(found, likely.mode()[living], rtol=1e-4, atol=1e-6)
+
+
 def test_replay_gives_the_states_of_the_episode():
     policy = Policy(Walk().spec)
     episodes = collector(Walk(), policy, 1)(actors(policy, [0]), keys([0]))

@@ -17,13 +17,13 @@ def make_results(
     folder: Path,
     *,
     suites: tuple[str, ...] = ("table1",),
-    iterations: int | None = None,
+    steps: int | None = None,
 ) -> None:
     """Write all cells that this machine could run, as if they were finished."""
     results.prepare(folder)
     made = provenance()
     for suite in suites:
-        plan = make_plan(suite, folder, seeds=3, iterations=iterations)
+        plan = make_plan(suite, folder, seeds=3, steps=steps)
         results.write_plan(folder, plan.document)
         for job in plan.jobs:
             document = make_up(job.name, job.cell) | made
@@ -45,26 +45,40 @@ def make_up(name: str, cell: dict[str, Any]) -> dict[str, Any]:
     costs = level * (0.6 + rise[:, None] * 0.4) + chance.normal(
         0, 2, (count, len(level))
     )
-    step = cell["train"]["iterations"] // count
+    # As if episodes ended early now and then: no two runs have the same batches.
+    shares = np.cumsum(chance.integers(1, 10, count))
+    steps = (shares * cell["train"]["steps"] // shares[-1]).tolist()
+
+    def episodes(number: int) -> dict[str, Any]:
+        return {
+            "reward": chance.normal(100, 5, number).tolist(),
+            "costs": chance.normal(level * 0.97, 1, (number, len(level))).tolist(),
+            "failed": 0.0,
+        }
+
+    last = {"env_steps": steps[-1], **episodes(10)}
+    parts = [(0.1, 3), (0.25, 9), (0.5, 19)]
     return {
         "id": name,
         "cell": cell,
         "costs": [f"cost {i + 1}" for i in range(len(limits))],
         "limits": limits,
         "horizon": 200,
-        "env_steps": 1,
+        "env_steps": steps[-1],
         "curve": {
-            "iteration": [step * (k + 1) for k in range(count)],
+            "iteration": list(range(1, count + 1)),
+            "env_steps": steps,
             "reward": reward.tolist(),
             "costs": np.maximum(costs, 0).tolist(),
             "multipliers": (0 * costs).tolist(),
             "failed": [0.0] * count,
         },
-        "evaluation": {
-            "reward": chance.normal(100, 5, 10).tolist(),
-            "costs": chance.normal(level * 0.97, 1, (10, len(level))).tolist(),
-            "failed": 0.0,
-        },
+        "evaluation": last,
+        "deterministic": {"env_steps": steps[-1], **episodes(10)},
+        "evaluations": [
+            *({"share": x, "env_steps": steps[k], **episodes(4)} for x, k in parts),
+            {"share": 1.0, **last},
+        ],
         "exact": None,
         "clip": None,
         "seconds": 10.0,

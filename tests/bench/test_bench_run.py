@@ -19,6 +19,7 @@ from ecop.bench import results, run, work
 from ecop.bench.cells import identity
 from ecop.cli import bench_display
 from ecop.errors import UserError
+from probes import NumpyWalk, Walk
 
 RUN = ["bench", "run", "tiny"]
 
@@ -73,11 +74,59 @@ def test_files_and_plan(whole, capsys):
         assert identity(document["cell"]) == name
         assert document["versions"]["jax"]
         assert len(document["curve"]["reward"]) == 600
+        assert document["curve"]["env_steps"][-1] == document["env_steps"] == tiny.STEPS
         assert document["exact"]["optimum"] == pytest.approx(2.0)
         assert 0 < document["start_up"] <= document["seconds"]
     assert bench(whole) == 0
     text = capsys.readouterr().out
     assert "2 cells, 2 finished, 0 to run" in text
+
+
+def test_fresh_episodes_at_shares_of_the_steps(whole):
+    for document in results.read(whole).cells.values():
+        parts = document["evaluations"]
+        assert [part["share"] for part in parts] == [0.1, 0.25, 0.5, 1.0]
+        assert [part["env_steps"] for part in parts] == [720, 1800, 3600, 7200]
+        sizes = [len(part["reward"]) for part in parts]
+        assert sizes == [len(part["costs"]) for part in parts] == [20, 20, 20, 2]
+        assert parts[-1] == {"share": 1.0, **document["evaluation"]}
+        assert len(document["deterministic"]["reward"]) == 2
+
+
+def test_an_evaluation_on_the_way_is_that_of_a_run_which_ends_there(whole, tmp_path):
+    assert bench(tmp_path, "--steps", "720", "--seeds", "1", "--workers", "1") == 0
+    (short,) = results.read(tmp_path).cells.values()
+    (long,) = (
+        document
+        for document in results.read(whole).cells.values()
+        if document["cell"]["train"]["first_seed"] == 0
+    )
+    for name, values in short["curve"].items():
+        assert values == long["curve"][name][:60]
+    # A number of an episode is its chance: the first ones are the same.
+    for name in ("reward", "costs"):
+        assert short["evaluation"][name] == long["evaluations"][0][name][:2]
+
+
+@pytest.mark.parametrize("kind", [Walk, NumpyWalk])
+def test_training_does_not_notice_evaluations(kind, tmp_path, monkeypatch):
+    options: dict = {"seeds": 1, "steps": 1600, "episodes": 4, "hidden": (4,)}
+    quiet = ecop.train(kind(), "ppo", **options)
+    out = tmp_path / "run"
+    watched = ecop.train(kind(), "ppo", out=out, watch=work.Watch(), **options)
+    for ours, theirs in zip(watched.metrics, quiet.metrics, strict=True):
+        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
+    marks = work.read_marks(out)
+    assert [mark["share"] for mark in marks] == list(work.SHARES)
+    for mark in marks:
+        # The next iteration of a host task, the next fifth one of a JAX task.
+        assert 0 <= mark["env_steps"] - 1600 * mark["share"] < 5 * 4 * 8
+        assert len(mark["reward"]) == work.SHARE_EPISODES
+    # A mark that is there is not measured again.
+    monkeypatch.setattr(work, "measured", None)
+    work.Watch().advanced(watched)
+    still = watched.evaluate(5, deterministic=True)
+    assert not np.array_equal(still.reward, watched.evaluate(5).reward)
 
 
 def test_the_estimate_says_where_it_comes_from(whole, tmp_path, capsys):
@@ -105,7 +154,7 @@ def test_a_cell_has_the_numbers_of_ecop_train(whole):
 def test_killed_and_gone_on_in_two_workers(whole, tmp_path):
     folder = tmp_path / "killed"
     parent = start(folder, tmp_path / "log", "--workers", "2")
-    wait_until(lambda: list(folder.glob("runs/*/checkpoints/00000020")))
+    wait_until(lambda: list(folder.glob("runs/*/evaluation-25.json")))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_until(lambda: not processes(folder), 60)
@@ -116,7 +165,7 @@ def test_killed_and_gone_on_in_two_workers(whole, tmp_path):
 
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path):
     folder, log = tmp_path / "stopped", tmp_path / "log"
-    parent = start(folder, log, "--workers", "1", "--iterations", "100000")
+    parent = start(folder, log, "--workers", "1", "--steps", "1200000")
     wait_until(lambda: list(folder.glob("runs/*/metrics.jsonl")))
     parent.send_signal(signal.SIGINT)
     assert parent.wait(timeout=300) == 130

@@ -94,7 +94,7 @@ def test_markdown(whole, tmp_path):
     circle = text.split("### PointCircle, limit 10\n")[1].split("###")[0]
     assert "| P(run feasible) [95 %] |" in circle
     for name in ("e-COP", "CPPO-PID", "PPO"):
-        assert f"| {name} | 3 | 10,000 | " in circle
+        assert f"| {name} | 3 | 2,000,000 | " in circle
     assert "(110.5 ± 9.3)" in circle  # the paper's
     assert circle.count("**") in (0, 4)  # reward and cost of the best
     reward = next(a for a in shown if a.task == "PointCircle").reward
@@ -103,19 +103,75 @@ def test_markdown(whole, tmp_path):
 
 def test_published_figures_stand_beside_ours(tmp_path):
     folder = tmp_path / "results"
-    make_results(folder, suites=("yardstick", "velocity"), iterations=40)
+    make_results(folder, suites=("yardstick", "velocity"), steps=40_000)
     for kind in ("html", "latex", "md"):
         file, _ = report.write(folder, tmp_path / f"report.{kind}", kind)
         text = file.read_text()
         assert "Tianshou: PPO, 1M steps" in text
         assert "examples/mujoco/README.md" in text.replace("\n", " ")
     ant = text.split("### AntVelocity, limit 25\n")[1].split("###")[0]
-    assert "| C-TRPO: TRPO-L, 2M steps |  |  | 2747 | 23.5 |  |  |  |  |" in ant
+    assert "| C-TRPO: TRPO-L, 2M steps |  |  | 2747 | 23.5 |  |  |  |  |  |  |" in ant
     rows = [line for line in ant.splitlines() if line.startswith("|")]
     assert len({row.count("|") for row in rows}) == 1
-    assert "| failed |" in rows[0]
-    assert rows[2].startswith("| e-COP | 3 | 800 |")
-    assert rows[2].endswith("| 0 % |")
+    assert rows[0].endswith("| failed | reward, most likely actions | its cost |")
+    assert rows[2].startswith("| e-COP | 3 | 40,000 |")
+    assert "| 0 % | " in rows[2]
+    shown, _ = arms.collect(results.read(folder))
+    arm = next(a for a in shown if (a.task, a.algorithm) == ("AntVelocity", "ecop"))
+    reward, costs = tables.means(arm.deterministic)
+    assert f" {tables.plus_minus(tables.st.mean_normal(reward))} |" in rows[2]
+    assert f" {tables.plus_minus(tables.st.mean_normal(costs[:, 0]))} |" in rows[2]
+
+
+def test_runs_with_other_batches_meet_on_one_axis_of_steps(whole):
+    shown, _ = arms.collect(results.read(whole))
+    arm = next(a for a in shown if (a.section, a.task) == ("table1", "PointCircle"))
+    ends = [d["curve"]["env_steps"] for d in arm.documents]
+    assert ends[0] != ends[1]
+    assert all(end[-1] == 2_000_000 for end in ends)
+    x, y = arm.curves(10)
+    np.testing.assert_allclose(x, 200_000.0 * np.arange(1, 11))
+    assert y.shape == (3, 2, 10)
+    for end, document, run in zip(ends, arm.documents, y, strict=True):
+        whole_mean = np.diff(end, prepend=0) @ document["curve"]["reward"] / 2e6
+        assert run[0].mean() == pytest.approx(whole_mean)
+
+
+def test_fresh_episodes_on_the_way(whole):
+    shown, _ = arms.collect(results.read(whole))
+    table = tables.shares_table(shown)
+    assert table
+    assert len(table.rows) == sum(
+        bool(arm.documents) and arm.section != "curves" for arm in shown
+    )
+    assert [word.split()[0] for word in table.head[3:]] == ["10", "25", "50", "100"]
+    assert all(len(row) == len(table.head) for row in table.rows)
+
+
+def test_cells_of_before_steps_were_counted_are_read(folder, tmp_path):
+    for file in (folder / "cells").glob("*.json"):
+        document = json.loads(file.read_text())
+        for name in ("evaluations", "deterministic"):
+            del document[name]
+        del document["evaluation"]["env_steps"], document["curve"]["env_steps"]
+        train = document["cell"]["train"]
+        del train["steps"]
+        train |= {"iterations": 1000, "episodes": 10}
+        document["curve"]["iteration"] = [25 * k for k in range(1, 41)]
+        document["env_steps"] = 1000 * 10 * 200
+        file.write_text(json.dumps(document))
+    text, notes = page_of(folder, tmp_path)
+    assert not any("cells/" in note for note in notes)
+    assert "Fresh episodes on the way" not in text
+    shown, _ = arms.collect(results.read(folder))
+    arm = next(a for a in shown if a.documents)
+    assert arm.steps == 2_000_000
+    assert arm.curves(1000)[0].tolist() == [50_000 * k for k in range(1, 41)]
+    np.testing.assert_allclose(
+        arm.curves(1000)[1][0, 0], arm.documents[0]["curve"]["reward"]
+    )
+    for kind in ("md", "latex"):
+        report.write(folder, tmp_path / f"report.{kind}", kind)
 
 
 def test_docs_results_is_what_the_command_writes(tmp_path, monkeypatch):
@@ -196,6 +252,10 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     odd = json.loads(cells[4].read_text())
     odd["curve"]["costs"].pop()
     cells[4].write_text(json.dumps(odd))
+    for i, change in ((5, {"evaluations": [{"share": 1.0}]}), (6, {"env_steps": "no"})):
+        odd = json.loads(cells[i].read_text())
+        del odd["curve"]["env_steps"]
+        cells[i].write_text(json.dumps(odd | change))
     (folder / "cells" / "notes.txt").write_text("mine")
     (folder / "clips" / next((folder / "clips").iterdir()).name).write_bytes(b"GIF89a")
     plan = next((folder / "plans").glob("beta*"))
@@ -203,7 +263,7 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     other = next((folder / "plans").glob("limits*"))
     other.write_text(json.dumps(json.loads(other.read_text()) | {"missing": ["Grid"]}))
     text, notes = page_of(folder, tmp_path)
-    for file in (*cells[:5], plan, other):
+    for file in (*cells[:7], plan, other):
         assert any(file.name in note for note in notes), file.name
         assert file.name in text
     assert any("missing" in note for note in notes)
@@ -241,12 +301,12 @@ def test_other_settings_are_left_out_and_said(folder, tmp_path):
     plan = next(p for p in make_short.plans if p["suite"] == "navigation")
     group = plan["groups"][0]
     document = make_short.cells[group["cells"][0]]
-    cell = document["cell"] | {"train": document["cell"]["train"] | {"iterations": 40}}
+    cell = document["cell"] | {"train": document["cell"]["train"] | {"steps": 40}}
     results.write(folder, "cells", "f" * 16, document | {"id": "f" * 16, "cell": cell})
     line = group | {"setting": "other", "cells": ["f" * 16]}
     results.write_plan(folder, plan | {"groups": [line]})
     _, notes = page_of(folder, tmp_path)
-    assert any("other settings or fewer episodes" in note for note in notes)
+    assert any("other settings or fewer steps" in note for note in notes)
 
 
 def test_one_run_has_no_interval(folder, tmp_path):

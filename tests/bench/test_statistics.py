@@ -101,6 +101,16 @@ def test_violations():
     assert st.strong_violation(x, np.array([5.0])) == pytest.approx(0.3989, abs=0.005)
 
 
+def test_means_over_blocks_of_steps():
+    ends, values = np.array([2.0, 3.0, 9.0]), np.array([1.0, 4.0, 7.0])
+    each = np.repeat(values, [2, 1, 6])  # the value of every single step
+    for count in (1, 3, 9):
+        found = st.block_means(ends, values, np.linspace(0.0, 9.0, count + 1))
+        np.testing.assert_allclose(found, each.reshape(count, -1).mean(axis=1))
+    half = st.block_means(ends, values, np.array([0.0, 4.5]))
+    np.testing.assert_allclose(half, [(2 * 1 + 4 + 1.5 * 7) / 4.5])
+
+
 def test_time_to_feasible():
     limits = np.array([10.0])
     costs = np.array([20, 5, 20, 9, 9, 9, 20], float)[:, None]

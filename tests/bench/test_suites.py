@@ -6,19 +6,18 @@ from typing import Any
 import pytest
 
 from ecop.algorithms import ALGORITHMS
-from ecop.bench import suites
+from ecop.bench import suites, tuning
 from ecop.bench.cells import identity, make_cell, run_config, setting
 from ecop.bench.run import make_plan
+from ecop.config import resolve
+from ecop.envs import make
 from ecop.errors import UserError
 from ecop.report import paper, published, tables
-from ecop.training import TrainConfig
 
 
 @pytest.mark.parametrize("name", [n for n in suites.SUITES if n != "tiny"])
 def test_every_suite_makes_cells(name):
     suite = suites.SUITES[name]()
-    if suite.steps is not None and "steps" not in TrainConfig.__dataclass_fields__:
-        pytest.skip("training does not count steps yet")
     seen = set()
     for group in suite.groups:
         assert group.section in tables.SECTIONS
@@ -29,7 +28,8 @@ def test_every_suite_makes_cells(name):
         assert config.train.first_seed == 3
         fields = dict(cell["algorithm"])
         assert config.algorithm == ALGORITHMS[fields.pop("name")](**fields)
-        assert group.options.items() <= cell["algorithm"].items()
+        applied = cell["algorithm"] | cell["train"]
+        assert group.options.items() <= applied.items()
         seen.add((group.section, identity(cell)))
     assert len(seen) == len(suite.groups), "two groups ask for the same cell"
 
@@ -38,7 +38,7 @@ def test_suites_follow_the_paper():
     table1 = suites.table1()
     assert {g.task for g in table1.groups} == set(paper.TABLE1) == set(suites.LIMITS)
     assert {g.algorithm for g in table1.groups} == set(ALGORITHMS)
-    assert (table1.seeds, table1.iterations) == (5, 500)
+    assert (table1.seeds, table1.steps) == (5, 10_000 * 200)
     for task, entries in paper.TABLE1.items():
         assert set(entries) <= set(suites.TABLE1)
         for entry in entries.values():
@@ -59,11 +59,31 @@ def test_published_figures_are_of_the_suites_tasks():
 
 
 def test_the_budget_is_the_same_for_all():
-    suite = suites.table1()
-    for group in suite.groups:
-        train = make_cell(group, suite, "default", 0)["train"]
-        short = 500 * suites.BATCH - train["iterations"] * train["episodes"]
-        assert 0 <= short < train["episodes"]
+    for suite in (suites.table1(), suites.velocity()):
+        for group in suite.groups:
+            train = make_cell(group, suite, "default", 0)["train"]
+            assert (train["iterations"], train["steps"]) == (0, 2_000_000)
+
+
+def test_tabular_tasks_have_steps_of_their_own():
+    for build, episodes in (("exact", 6_000), ("frontier", 6_000), ("smoke", 800)):
+        suite = suites.SUITES[build]()
+        groups = [group for group in suite.groups if group.section == "exact"]
+        assert groups
+        for group in groups:
+            horizon = make(group.task, **group.env_options).spec.horizon
+            train = make_cell(group, suite, "default", 0)["train"]
+            assert train["steps"] == episodes * horizon
+
+
+def test_nobody_is_tuned_more_than_another():
+    assert set(tuning.GRIDS) == set(ALGORITHMS)
+    for algorithm, grid in tuning.GRIDS.items():
+        assert [len(set(values)) for values in grid.values()] == [3] * 6
+        first, *others = tuning.tuning_settings(algorithm)
+        assert len(others) == tuning.TRIALS - 1
+        user, given = (resolve("PointCircle", algorithm, given=x) for x in ({}, first))
+        assert user[:2] == given[:2]
 
 
 def test_cells_are_shared_and_named_by_all_that_matters():
@@ -109,14 +129,17 @@ def test_nobody_wins_outside_the_limits():
 
 
 def test_plans(tmp_path):
-    plan = make_plan("table1", tmp_path, seeds=2, iterations=3)
+    plan = make_plan("table1", tmp_path, seeds=2, steps=3)
     assert len(plan.document["groups"]) == 96
     known = {"PointCircle", "PointReach", "Navigation"}
     assert not known & set(plan.missing)
     assert {g["task"] for g in plan.document["groups"]} == set(suites.LIMITS)
     runnable = len(set(suites.LIMITS) - set(plan.missing))
     assert plan.total == len(plan.jobs) == runnable * 12 * 2
-    assert plan.document["command"].endswith("--iterations 3")
+    assert plan.document["command"].endswith("--steps 3")
+    assert {g["steps"] for g in plan.document["groups"]} == {3}
+    own = make_plan("exact", tmp_path, steps=3).document["groups"]
+    assert {g["steps"] for g in own} == {3}
     few = make_plan("beta", tmp_path, tasks=["PointCircle"], algorithms=["p3o"])
     assert few.total == 5
     mistakes: tuple[dict[str, Any], ...] = (
@@ -125,7 +148,7 @@ def test_plans(tmp_path):
         {"name": "beta", "algorithms": ["sac"]},
         {"name": "beta", "tasks": ["PointCircle"], "algorithms": ["cpo"]},
         {"name": "beta", "seeds": 0},
-        {"name": "beta", "iterations": 0},
+        {"name": "beta", "steps": 0},
     )
     for bad in mistakes:
         with pytest.raises(UserError):

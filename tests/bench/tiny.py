@@ -10,15 +10,17 @@ from pathlib import Path
 from ecop.bench import results
 from ecop.bench.suites import SUITES, Group, Suite
 
-TRAIN = {"episodes": 2, "iterations": 600, "hidden": (4,), "critic_steps": 1}
+STEPS = 600 * 2 * 6  # 600 iterations of 2 episodes of 6 steps
+TRAIN = {"episodes": 2, "hidden": (4,), "critic_epochs": 1, "critic_minibatches": 1}
 PARTS = ("cell", "curve", "evaluation", "exact", "limits", "env_steps")
+PARTS = (*PARTS, "evaluations", "deterministic")
 
 
 def tiny() -> Suite:
     """One group on a tabular task."""
-    options = {"backward_steps": 2, "passes": 1, **TRAIN}
+    options = {"backward_steps": 2, "epochs": 1, "minibatches": 1, **TRAIN}
     group = Group("exact", "FactoredRing", "ecop", (3.0,), options=options)
-    return Suite("Tiny", (group,), seeds=2, evaluation_episodes=2)
+    return Suite("Tiny", (group,), seeds=2, steps=STEPS, evaluation_episodes=2)
 
 
 SUITES["tiny"] = tiny
