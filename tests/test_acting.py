@@ -26,7 +26,8 @@ def random_policy(seed, sizes, head, steps=1):
         tuple(x.astype(np.float32) for x in part)
         for part in ((mean, scale), weights, biases)
     ]
-    return HostPolicy(*single[0], weights=single[1], biases=single[2], head=head)
+    gate = rng.normal(size=(H, sizes[1] if len(sizes) > 2 else 0)).astype(np.float32)
+    return HostPolicy(*single[0], *single[1:], gate=gate, head=head)
 
 
 @pytest.mark.parametrize(
