@@ -17,12 +17,14 @@ Deviations from the printed paper (why: docs/ecop.md, same numbers):
 2. `penalty="augmented"` leaves out the term that counts lambda twice.
 3. beta grows if C(pi_k) > c_k; printed >=.
 4. `units="dimensionless"`: means over the horizon, advantages over their scales.
-5. `backward_steps` < H: one gradient step per block of time steps.
+5. `backward_steps` < H: one gradient step per block of time steps; 1, the default: no
+   order of time, the penalty by its price (learning/penalties.py).
 6. beta is adapted when the next batch has measured C(pi_k).
 7. Psi(pi_{k-1}, pi_{k-1}) is the violation, so lambda is the same for all t.
 8. Dimensionless cost_loss is counted from the old policy's: minus A_C.
 9. `caution` standard errors of the measured cost are added to the violation.
-10. An iteration that moves the policy farther than `max_kl` is shortened.
+10. lambda has a rate of its own, and a violation counts up to what an iteration can
+    mend (learning/multipliers.py).
 """
 
 from __future__ import annotations
@@ -118,11 +120,8 @@ class ECOP:
             state.beta, state.multiplier, violation, self.beta_growth, self.beta_max
         )
         # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1}))
-        multiplier = jnp.maximum(
-            0.0,
-            state.multiplier
-            + self.multiplier_rate * jnp.clip(violation, -REACH, REACH),
-        )
+        rise = self.multiplier_rate * jnp.clip(violation, -REACH, REACH)
+        multiplier = jnp.maximum(0.0, state.multiplier + rise)
 
         if self.backward_steps == 1:
             objective, refresh = penalised(
