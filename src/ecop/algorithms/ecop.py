@@ -166,9 +166,12 @@ class ECOP:
         """The batch in the units of the loss, its violation with caution."""
         cautious = batch.violation + self.caution * batch.cost_error
         batch = batch._replace(violation=cautious)
-        if self.units == "paper":
+        if self.units == "dimensionless":
+            return dimensionless(centred(batch))
+        if self.backward_steps != 1:
             return batch
-        return dimensionless(centred(batch))
+        length = jnp.sum(batch.alive) / len(batch.alive)  # minibatches have means
+        return batch._replace(adv=length * batch.adv, cost_adv=length * batch.cost_adv)
 
     def terms(
         self, distribution: Distribution, part: Batch, late: Array, length: Array
