@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.learning.multipliers import REACH, Ascent, PidGains
+from ecop.learning.multipliers import FAR, REACH, Ascent, PidGains
 
 
 def array(*values):
@@ -69,9 +69,21 @@ def test_pid_by_hand():
         (12.0, 12.0, 6.875, 4.01953125),  # rise 4.0195 + 2.1875
     ]
     answers = [6.0, 14.0, 9.0, 0.0, 7.75, 6.875 + 12.0 + 2 * 6.20703125]
-    for (violation, total, error, cost), answer in zip(expected, answers, strict=True):
+    for row, answer in zip(expected, answers, strict=True):
+        # In hundredths of the unit, so that none is far.
+        violation, total, error, cost = (x / 100 for x in row)
         state, multiplier = gains.step(state, array(violation))
         assert float(state.integral[0]) == pytest.approx(total)
-        assert float(state.error.value[0]) == pytest.approx(error)
-        assert float(state.cost.value[0]) == pytest.approx(cost)
-        assert float(multiplier[0]) == pytest.approx(answer)
+        assert float(state.error.value[0]) == pytest.approx(error, rel=1e-5)
+        assert float(state.cost.value[0]) == pytest.approx(cost, rel=1e-5)
+        assert float(multiplier[0]) == pytest.approx(answer / 100, rel=1e-5)
+
+
+def test_a_slack_limit_in_another_unit_is_no_rise():
+    gains = PidGains(derivative=5.0, delay=1)
+    state = gains.init(1)
+    for violation in (-1e4, -1e5, -3.0, -50.0):
+        state, multiplier = gains.step(state, array(violation))
+        assert float(multiplier[0]) == 0.0
+    near, far = (gains.step(state, array(x))[1] for x in (FAR, 1e4))
+    assert float(near[0]) == float(far[0]) > 0.0

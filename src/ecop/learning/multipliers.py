@@ -19,6 +19,10 @@ from ecop.learning.options import flat
 # An integral that saw more would grow far beyond the price needed while the policy is
 # still on its way.
 REACH = 0.05
+# Beyond this a controller sees no difference. Far inside a limit the violation changes
+# with its unit alone, which is small once a policy has lost its noise; the derivative
+# took that for a rise of the cost (a multiplier of 5,000 at a limit of 100 for 6).
+FAR = 1.0
 
 
 class Multiplier(NamedTuple):
@@ -123,6 +127,7 @@ class PidGains:
         I <- (I + K_I violation)_+; the rise is the averaged cost's over the last D
         iterations. Averages start at the first value: a fresh controller sees no rise.
         """
+        violation = jnp.clip(violation, -FAR, FAR)
         total = jnp.maximum(0.0, state.integral + self.integral * violation)
         error = follow(state.error, violation, memory=self.error_memory)
         cost = follow(state.cost, violation, memory=self.cost_memory)
