@@ -155,8 +155,9 @@ class Jumps:
         value = 0.0
         for i in np.argsort(-gain / price):
             share = min(1.0, limit / price[i])
-            value, limit = value + share * gain[i], limit - share * price[i]
-        return float(value)
+            value += float(share * gain[i])
+            limit -= float(share * price[i])
+        return value
 
 
 class Walk:

@@ -22,12 +22,12 @@ def random_policy(seed, sizes, head, steps=1):
     biases = [rng.normal(size=(steps, j)) for _, j in pairs]
     biases[0] = rng.normal(size=(H, sizes[1]))
     mean, scale = rng.normal(size=sizes[0]), rng.uniform(0.1, 2.0, sizes[0])
-    single = [
-        tuple(x.astype(np.float32) for x in part)
-        for part in ((mean, scale), weights, biases)
-    ]
-    gate = rng.normal(size=(H, sizes[1] if len(sizes) > 2 else 0)).astype(np.float32)
-    return HostPolicy(*single[0], *single[1:], gate=gate, head=head)
+    gate = rng.normal(size=(H, sizes[1] if len(sizes) > 2 else 0))
+    mean, scale, gate = (x.astype(np.float32) for x in (mean, scale, gate))
+    weights, biases = (
+        tuple(x.astype(np.float32) for x in part) for part in (weights, biases)
+    )
+    return HostPolicy(mean, scale, weights, biases, gate, head)
 
 
 @pytest.mark.parametrize(

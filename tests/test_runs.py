@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -301,7 +302,7 @@ def same_run(a, b):
     for x, y in zip(a.states, b.states, strict=True):
         pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
         for p, q in pairs:
-            key = jax.dtypes.issubdtype(p.dtype, jax.dtypes.prng_key)
+            key = jnp.issubdtype(p.dtype, jax.dtypes.prng_key)
             p, q = (jax.random.key_data(v) if key else v for v in (p, q))
             np.testing.assert_array_equal(p, q)
     lines = ([{**m, "seconds": 0} for m in run.metrics] for run in (a, b))
