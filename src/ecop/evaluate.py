@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ecop.errors import Diverged
 from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import Learner, stack
 from ecop.types import Episodes, HostEnv, Played, Spec, TrainState
@@ -78,7 +79,24 @@ def fresh_episodes(
     """Episodes [S, E, H] with seeds that training never used."""
     collect = collector(learner.env, learner.policy, episodes)
     actors = stack([Actor(state.policy, state.normaliser) for state in states])
-    return collect(actors, stack([fresh_key(state, draw) for state in states]))
+    batch = collect(actors, stack([fresh_key(state, draw) for state in states]))
+    refuse_nonfinite(batch)
+    return batch
+
+
+def refuse_nonfinite(batch: Episodes) -> None:
+    """Raise `Diverged` at the first NaN or infinity of a living step [S, E, H]."""
+    alive = np.asarray(batch.alive) > 0
+    for name in ("observation", "action", "log_prob", "reward", "costs"):
+        finite = np.isfinite(np.asarray(getattr(batch, name)))
+        bad = ~finite.reshape(*alive.shape, -1).all(axis=-1) & alive
+        if bad.any():
+            policy, episode, step = np.argwhere(bad)[0]
+            raise Diverged(
+                f"Nothing was evaluated: {name} of policy {policy} is NaN or infinite "
+                f"in step {step} of fresh episode {episode}; if 'ecop check' finds the "
+                "environment healthy, train again with smaller steps."
+            )
 
 
 def fresh_key(state: TrainState, draw: int = 0) -> jax.Array:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import make_results
+from made_up import make_results, rewritten
 
 from ecop import cli
 from ecop.bench import results
+from ecop.bench.cells import identity
 from ecop.errors import UserError
 from ecop.report import arms, tables
 from ecop.report import write as report
@@ -68,10 +69,11 @@ def test_the_data_are_whole(whole, tmp_path):
 
 def test_markup_in_names_is_only_text(folder, tmp_path):
     evil = "</script><img src=x onerror=alert(1)>&"
-    for part in ("plans", "cells"):
-        for file in (folder / part).glob("*.json"):
-            text = file.read_text().replace('"PointCircle"', json.dumps(evil))
-            file.write_text(text.replace("cost 1", json.dumps(evil)[1:-1]))
+    word = json.dumps(evil)
+    rewritten(
+        folder,
+        lambda text: text.replace('"PointCircle"', word).replace("cost 1", word[1:-1]),
+    )
     text, _ = page_of(folder, tmp_path)
     assert evil not in text
     assert "<img src=x" not in text
@@ -178,13 +180,16 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     cells[3].write_bytes(b"\xff\xfe\x00")
     odd = json.loads(cells[4].read_text())
     odd["curve"]["costs"].pop()
+    del odd["crc32"]
     cells[4].write_text(json.dumps(odd))
     (folder / "cells" / "notes.txt").write_text("mine")
     (folder / "clips" / next((folder / "clips").iterdir()).name).write_bytes(b"GIF89a")
     plan = next((folder / "plans").glob("beta*"))
     plan.write_text('{"format": 1, "suite": "beta", "groups": [{}]}')
     other = next((folder / "plans").glob("limits*"))
-    other.write_text(json.dumps(json.loads(other.read_text()) | {"missing": ["Grid"]}))
+    bad = json.loads(other.read_text()) | {"missing": ["Grid"]}
+    del bad["crc32"]
+    other.write_text(json.dumps(bad))
     text, notes = page_of(folder, tmp_path)
     for file in (*cells[:5], plan, other):
         assert any(file.name in note for note in notes), file.name
@@ -195,8 +200,8 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
 
 def test_mixed_versions_missing_algorithms_failures_strays(folder, tmp_path):
     files = sorted((folder / "cells").glob("*.json"))
-    old = json.loads(files[0].read_text())
-    files[0].write_text(json.dumps(old | {"ecop": "0.0.1"}))
+    old = results.read_cell(folder, files[0].stem)
+    results.write(folder, "cells", old["id"], old | {"ecop": "0.0.1"})
     for file in files:
         document = json.loads(file.read_text())
         if document["cell"]["algorithm"]["name"] == "focops":
@@ -205,8 +210,9 @@ def test_mixed_versions_missing_algorithms_failures_strays(folder, tmp_path):
     files[1].unlink(missing_ok=True)
     record = {"id": failed["id"], "cell": failed["cell"], "error": "It <broke>"}
     results.write(folder, "failed", failed["id"], record | {"traceback": "Line 7"})
-    stray = old | {"id": "0" * 16}
-    results.write(folder, "cells", "0" * 16, stray)
+    cell = old["cell"] | {"evaluation_episodes": 7}
+    stray = old | {"id": identity(cell), "cell": cell}
+    results.write(folder, "cells", stray["id"], stray)
     text, notes = page_of(folder, tmp_path)
     for words in (
         "different versions",
@@ -225,8 +231,9 @@ def test_other_settings_are_left_out_and_said(folder, tmp_path):
     group = plan["groups"][0]
     document = make_short.cells[group["cells"][0]]
     cell = document["cell"] | {"train": document["cell"]["train"] | {"iterations": 40}}
-    results.write(folder, "cells", "f" * 16, document | {"id": "f" * 16, "cell": cell})
-    line = group | {"setting": "other", "cells": ["f" * 16]}
+    name = identity(cell)
+    results.write(folder, "cells", name, document | {"id": name, "cell": cell})
+    line = group | {"setting": "other", "cells": [name]}
     results.write_plan(folder, plan | {"groups": [line]})
     _, notes = page_of(folder, tmp_path)
     assert any("other settings or fewer episodes" in note for note in notes)

@@ -111,6 +111,7 @@ def main() -> None:
     from ecop.api import Quiet, Stopped
     from ecop.bench import results
     from ecop.bench.cells import describe, identity
+    from ecop.files import locked
 
     class Lines(Quiet):
         """Progress as JSON lines."""
@@ -127,7 +128,8 @@ def main() -> None:
     cell, folder = job["cell"], Path(job["folder"])
     name = identity(cell)
     try:
-        with results.locked(folder, name):
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        with locked(folder / "runs" / f"{name}.lock", f"Cell {name}", wait=True):
             if not results.finished(folder, name):
                 run_cell(cell, folder, clip=job["clip"], watch=Lines())
     except Stopped:
@@ -188,17 +190,20 @@ def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> N
 
 def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
     """The finished run of a cell, from its newest checkpoint or from the start."""
-    from ecop import api
+    from ecop import api, runs
     from ecop.bench.cells import run_config
     from ecop.errors import UserError
 
+    config = run_config(cell)
     if (path / "config.json").exists():
         try:
-            return api.resume(path, watch=watch)
-        except UserError:  # no checkpoint that is whole, or a config cut short
+            refuse_other(config, runs.read_config(path))
+            run = api.resume(path, watch=watch)
+            if not runs.lost_metrics(run.config, run.metrics, run.iteration):
+                return run
+        except UserError:  # not this cell's, no whole checkpoint, a damaged config
             pass
     shutil.rmtree(path, ignore_errors=True)
-    config = run_config(cell)
     fields = {name: getattr(config.train, name) for name in cell["train"]}
     return api.train(
         config.task,
@@ -208,6 +213,19 @@ def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
         watch=watch,
         **fields,
     )
+
+
+def refuse_other(config: Any, found: Any) -> None:
+    """Refuse the run folder of another config; beta="auto" was found in the run."""
+    import dataclasses
+
+    from ecop.errors import UserError
+
+    if getattr(config.algorithm, "beta", None) == "auto":
+        algorithm = dataclasses.replace(found.algorithm, beta="auto")
+        found = found._replace(algorithm=algorithm)
+    if found != config:
+        raise UserError("The run folder is of another config.")
 
 
 def curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,15 +12,16 @@ def evaluate_command(argv: list[str]) -> int:
     return parse(evaluate, "evaluate", argv)
 
 
-def evaluate(run: Path, /, *, episodes: int = 100) -> int:
+def evaluate(run: Path, /, *, episodes: int = 100, trust: bool = False) -> int:
     """Run fresh episodes of a run's policies.
 
     Args:
         run: run folder
         episodes: episodes per seed
+        trust: run the code that the folder names, if its task is none of the library's
 
     """
-    print_evaluation(load(run).evaluate(episodes).summary())
+    print_evaluation(load(run, trust=trust).evaluate(episodes).summary())
     return 0
 
 
