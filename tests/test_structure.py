@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "exact": NOUNS | {"envs.tabular"},
     "exact.learned": LEARNER | {"envs.tabular"},
     "bench": RUN | {"drawing.film", "exact"},
-    "finetune": NOUNS | {"learning"},
+    "finetune": NOUNS | {"learning", "files"},
     "report": NOUNS | {"bench", "evaluate", "files", "__init__"},
     "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop"},
 }

@@ -212,11 +212,13 @@ def train(
     config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
     path = None if out is None else Path(out)
-    with writer(path, watch, new=True):
-        return _train(config, learner, path, watch)
+    with stop_requests() as stopping, writer(path, watch, new=True):
+        run = _begin(config, learner, path, watch)
+        _fit(run, watch, stopping)
+    return run
 
 
-def _train(config: RunConfig, learner: Learner, path: Path | None, watch: Watch) -> Run:
+def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch) -> Run:
     notes: dict[str, Any] = {}
     if isinstance(config.algorithm, ECOP) and config.algorithm.beta == "auto":
         beta, notes["beta_search"] = search_beta(learner, watch.note)
@@ -226,9 +228,7 @@ def _train(config: RunConfig, learner: Learner, path: Path | None, watch: Watch)
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
     if path is not None:
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
-    run = Run(config, learner, init_seeds(learner), [], path)
-    _fit(run, watch)
-    return run
+    return Run(config, learner, init_seeds(learner), [], path)
 
 
 def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:
@@ -318,7 +318,7 @@ def resume(
     env, trust: as for `load`
     """
     path, watch = Path(path), watch or Quiet()
-    with writer(path, watch):
+    with stop_requests() as stopping, writer(path, watch):
         run = load(path, env=env, trust=trust, watch=watch)
         if iterations is not None:
             if iterations < run.iteration:
@@ -330,19 +330,22 @@ def resume(
                 train=dataclasses.replace(run.config.train, iterations=iterations)
             )
             runs.rewrite_train(path, run.config.train)
+        runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
-        _fit(run, watch)
+        _fit(run, watch, stopping)
     return run
 
 
-def _fit(run: Run, watch: Watch) -> None:
+def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
     total = run.config.train.iterations
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
     counts = plan(run.iteration, total)
     if counts:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
-    with stop_requests() as stopping, saved_on_fault(run):
+    if counts and stopping.is_set():
+        raise Stopped(run)
+    with saved_on_fault(run):
         for part in run_seeds(run.learner, run.states, counts):
             seconds = time.perf_counter() - start
             _refuse_nonfinite(run, part)

@@ -166,8 +166,8 @@ def from_document(document: Document) -> RunConfig:
     """The config that a file describes; its task is not made and nothing is run."""
     fields = dict(document["algorithm"])
     name = fields.pop("name", None)
-    if name not in ALGORITHMS:
-        raise UserError(unknown("algorithm", str(name)[:40], ALGORITHMS))
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise UserError(unknown("algorithm", f"{name!s:.40}", ALGORITHMS))
     train = from_json(TrainConfig, document["train"])
     if train.first_seed + train.seeds > 2**32:
         raise UserError(f"Seeds end at {2**32 - 1}, not {train.first_seed:,}.")

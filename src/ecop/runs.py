@@ -41,6 +41,7 @@ from ecop.types import Episodes, TrainState
 FORMAT = 4  # of the folder; raised when what it holds changes its shape
 KEEP = 2  # checkpoints
 LOCK = ".lock"
+NOTHING = (LOCK, "checkpoints", files.FRESH)  # of a run that has no config
 
 
 RESULTS_DEPEND_ON = ("jax", "jaxlib", "numpy", "optax", "mujoco", "libsumo")
@@ -99,8 +100,7 @@ def refuse_existing(path: Path) -> None:
         raise UserError(
             f"'{path}' cannot be used: {error.strerror}; choose another folder."
         ) from None
-    nothing = (LOCK, "checkpoints", files.FRESH)
-    if all(name.startswith(nothing) for name in held) and not checkpoints(path):
+    if all(name.startswith(NOTHING) for name in held) and not checkpoints(path):
         return
     go_on = f", or go on with it by 'ecop resume {path}'"
     raise UserError(
@@ -129,8 +129,7 @@ def writing(path: Path, *, new: bool = False) -> Iterator[bool]:
     elif (path / "checkpoints").is_symlink():
         raise UserError(f"'{path / 'checkpoints'}' is a link; a run writes no links.")
     with files.locked(path / LOCK, f"'{path}'") as held:
-        for stale in path.glob(f"{files.FRESH}*"):
-            stale.unlink()
+        clear(path)
         try:
             if new:
                 refuse_existing(path)
@@ -144,12 +143,13 @@ def no_run(path: Path) -> UserError:
     """Say that a folder is none of a run, and what to do."""
     if not path.is_dir():
         return UserError(f"'{path}' is not a run folder: it does not exist.")
-    if (path / LOCK).exists():
-        return UserError(
-            f"'{path}' has no config.json: its run was stopped before it began; start "
-            f"it again by 'ecop train ... --out {path}'."
+    why = f"'{path}' is not a run folder: it has no config.json."
+    if all(entry.name.startswith(NOTHING) for entry in path.iterdir()):
+        why += (
+            " If its run was stopped before it began, start it again by 'ecop train "
+            f"... --out {path}'."
         )
-    return UserError(f"'{path}' is not a run folder: it has no config.json.")
+    return UserError(why)
 
 
 def create(path: Path, config: RunConfig, notes: dict[str, Any]) -> None:
@@ -331,21 +331,46 @@ def save_checkpoint(path: Path, states: list[TrainState]) -> None:
     }
     fresh = folder.with_name(f"{files.FRESH}{iteration:08d}")
     with files.on_disk(folder):
-        for stale in folder.parent.glob(f"{files.FRESH}*"):
-            shutil.rmtree(stale)
+        clear(path)
         try:
             fresh.mkdir()
             files.write(fresh / "state.safetensors", data)
             files.write(fresh / "manifest.json", files.sealed(manifest, indent=2))
             if folder.exists():  # a damaged one, computed again
-                shutil.rmtree(folder)
+                remove(folder)
             fresh.rename(folder)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
         files.sync_folder(folder.parent)
-        for old in checkpoints(path)[:-KEEP]:
-            shutil.rmtree(old)
+        for later in checkpoints(path):
+            if int(later.name) > iteration:  # damaged too, or we would not be here
+                remove(later)
+        drop_old(path, iteration)
+
+
+def drop_old(path: Path, iteration: int) -> None:
+    """Keep the last two checkpoints up to `iteration`."""
+    for old in [x for x in checkpoints(path) if int(x.name) <= iteration][:-KEEP]:
+        remove(old)
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint: nobody sees half of it."""
+    gone = folder.rename(folder.with_name(f"{files.FRESH}old-{folder.name}"))
+    shutil.rmtree(gone)
+
+
+def clear(path: Path) -> None:
+    """Remove what a killed process left half written or half removed."""
+    for stale in (
+        *path.glob(f"{files.FRESH}*"),
+        *(path / "checkpoints").glob(f"{files.FRESH}*"),
+    ):
+        if stale.is_dir() and not stale.is_symlink():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink()
 
 
 def checkpoints(path: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ecop.report.tables import Table
 
 POINTS = 150  # of a curve that are drawn
 CLIP_WIDTH = 260  # pixels
+CLIP_PIXELS = 4_000_000  # of a frame that is read
 CLIPS_BYTES = 6_000_000  # of all clips together
 HERE = Path(__file__).parent
 MARKS = {"best": "best", "near": "near best", "above": "above the limit"}
@@ -184,13 +186,16 @@ def clips_of(
 def shrunk(file: Path) -> bytes | None:
     """A small copy of a GIF; None if it cannot be read."""
     try:
-        with Image.open(file) as clip:
+        with warnings.catch_warnings(), Image.open(file) as clip:
+            warnings.simplefilter("ignore")
+            if clip.width * clip.height > CLIP_PIXELS or file.is_symlink():
+                return None
             step = 2 if getattr(clip, "n_frames", 1) > 60 else 1
             frames = [
                 frame.convert("RGB") for frame in list(ImageSequence.Iterator(clip))
             ][::step]
             size = CLIP_WIDTH, round(CLIP_WIDTH * clip.height / clip.width)
-    except (OSError, ValueError):
+    except Exception:  # a damaged picture is whatever its reader makes of it
         return None
     small = [f.resize(size, Image.Resampling.LANCZOS).quantize(32) for f in frames]
     buffer = io.BytesIO()
