@@ -22,7 +22,7 @@ from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
 from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
-from ecop.evaluate import Evaluation, evaluate
+from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
 from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution
@@ -381,7 +381,7 @@ def _refuse_nonfinite(run: Run, part: Round) -> None:
             if not np.isfinite(value).all()
         }
         # A state that is not finite shows in the metrics later, or never.
-        sick = runs.nonfinite(after)
+        sick = nonfinite(after)
         if not bad and not sick:
             continue
         first = min(bad.values(), default=part.count - 1)

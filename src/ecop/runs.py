@@ -460,18 +460,6 @@ def from_arrays(arrays: dict[str, np.ndarray], shapes: Any) -> list[Any]:
     return unstack(jax.tree_util.tree_unflatten(structure, values))
 
 
-def nonfinite(state: TrainState) -> list[str]:
-    """The parts of a state that hold NaN or infinity."""
-    return [
-        name
-        for name, part in zip(state._fields, state, strict=True)
-        if not all(
-            is_key(leaf) or np.isfinite(np.asarray(leaf)).all()
-            for leaf in jax.tree.leaves(part)
-        )
-    ]
-
-
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is a key of JAX's generator."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
