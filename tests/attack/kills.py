@@ -16,6 +16,7 @@ import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +34,8 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 def state(seed: int, iteration: int) -> TrainState:
     """A state that only this seed and iteration have."""
     rng = np.random.default_rng([seed, iteration])
-    return TrainState(
+    made: Any = TrainState
+    return made(
         key=np.array([seed, 7], np.uint32),
         iteration=np.int32(iteration),
         policy={"w": rng.normal(size=(8, 8)).astype(np.float32)},
@@ -139,7 +141,7 @@ def child(work, last: int) -> bool:
 
 def train(path: Path):
     """A new run."""
-    options = {"seeds": SEEDS, "iterations": TOTAL, "episodes": 2}
+    options: Any = {"seeds": SEEDS, "iterations": TOTAL, "episodes": 2}
     return lambda: api.train("PointCircle", "pdo", out=path, **options)
 
 

@@ -32,7 +32,7 @@ def attacked(count, *strategies):
     """Run a function with `count` examples, the same every time."""
 
     def run(function):
-        health = list(HealthCheck)
+        health: Any = list(HealthCheck)
         fixed = settings(
             max_examples=count,
             derandomize=True,

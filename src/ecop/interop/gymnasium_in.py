@@ -13,6 +13,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 
 from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Reading, detect
+from ecop.simulators import guard
 from ecop.simulators.worker import Result
 from ecop.types import Box, Discrete
 
@@ -44,6 +45,8 @@ class GymnasiumSimulator:
         self.costs = costs
         self.horizon = make.horizon or math.inf
         self.to_action = action_map(self.env.action_space)[1]
+        space = self.env.observation_space
+        self.shape = space.shape if isinstance(space, spaces.Box) else None
         self.raw: Any = None
         self.t = 0
 
@@ -67,8 +70,18 @@ class GymnasiumSimulator:
 
     def flat(self, observation: Any) -> np.ndarray:
         """An observation as a vector [O]."""
-        row = flatten(self.env.observation_space, observation)
-        return np.array(row, np.float32)
+        if self.shape is None:
+            row = np.asarray(flatten(self.env.observation_space, observation))
+            return guard.observation(row, len(row), str(self))
+        array = np.asarray(observation)  # flattening would hide shape and type
+        if array.shape != self.shape:
+            raise guard.Misbehaved(
+                f"{self} gave an observation of shape {array.shape}, not {self.shape}."
+            )
+        return guard.observation(array.reshape(-1), array.size, str(self))
+
+    def __str__(self) -> str:
+        return str(self.env)
 
     def close(self) -> None:
         """Close the environment."""
@@ -98,7 +111,11 @@ def take(env: Any, before: Any, action: Any, t: int) -> tuple[Reading, bool, boo
     reading = Reading(
         before, action, observation, reward, cost[0] if cost else None, info, t
     )
-    return reading, bool(terminated), bool(truncated)
+    return (
+        reading,
+        guard.flag(terminated, f"'terminated' of {env}"),
+        guard.flag(truncated, f"'truncated' of {env}"),
+    )
 
 
 def action_map(

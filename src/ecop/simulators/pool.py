@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 import weakref
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from ecop.errors import UserError
+from ecop.simulators import guard
 from ecop.simulators.wire import encode, pack, unpack
 from ecop.simulators.worker import Batch, Simulator, Slots
 from ecop.types import HostStep, Played, Spec
@@ -57,8 +59,9 @@ class Fault(Exception):
 class Worker:
     """A process that holds some of the simulators."""
 
-    def __init__(self, factory: Any, costs: int, timeout: float) -> None:
+    def __init__(self, factory: Any, size: int, costs: int, timeout: float) -> None:
         self.timeout = timeout
+        mark = uuid.uuid4().hex
         ours, theirs = Pipe()
         trace, trace_end = os.pipe()
         os.set_blocking(trace, False)
@@ -72,14 +75,15 @@ class Worker:
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(), trace_end),
             start_new_session=True,
+            env={**os.environ, guard.MARK: mark},
         )
         theirs.close()
         os.close(trace_end)
         self.connection = ours
-        self.end = weakref.finalize(self, _end, self.process, ours, trace)
+        self.end = weakref.finalize(self, _end, self.process, ours, trace, mark)
         self.trace = trace
         self.waiting = 0.0
-        self.send("start", START_TIMEOUT, factory=factory, costs=costs)
+        self.send("start", START_TIMEOUT, factory=factory, size=size, costs=costs)
         self.started = False
 
     def send(
@@ -142,12 +146,17 @@ class Worker:
         return f"Worker process {self.process.pid}"
 
 
-def _end(process: subprocess.Popen[bytes], connection: Connection, trace: int) -> None:
+def _end(
+    process: subprocess.Popen[bytes], connection: Connection, trace: int, mark: str
+) -> None:
     connection.close()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     os.close(trace)
     process.wait()
+    left = guard.end_marked(mark)
+    if left:
+        log.warning("Processes that the environment started are left: %s.", left)
 
 
 class SimulatorPool:
@@ -187,7 +196,7 @@ class SimulatorPool:
         self.faults = 0
         self._count = workers
         self._factory = encode(make) if workers else None
-        self._slots = Slots(make, len(spec.constraints))
+        self._slots = Slots(make, spec.observation_size, len(spec.constraints))
         self._workers: list[Worker] = []
         self._seeds: list[np.ndarray] = []
         self._past: list[list[np.ndarray]] = []  # actions so far, by worker
@@ -231,7 +240,8 @@ class SimulatorPool:
         self._slots.close()
 
     def _worker(self) -> Worker:
-        return Worker(self._factory, len(self.spec.constraints), self.timeout)
+        size, costs = self.spec.observation_size, len(self.spec.constraints)
+        return Worker(self._factory, size, costs, self.timeout)
 
     def _counted(self, out: Batch) -> HostStep:
         ended = out.ended > 0

@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from ecop.simulators import guard
 from ecop.simulators.wire import decode, pack, unpack
 
 
@@ -59,8 +60,9 @@ class Batch(NamedTuple):
 class Slots:
     """Several simulators, stepped one after the other; ended ones stand still."""
 
-    def __init__(self, make: Callable[[], Simulator], costs: int) -> None:
+    def __init__(self, make: Callable[[], Simulator], size: int, costs: int) -> None:
         self.make = make
+        self.size = size
         self.costs = costs
         self.simulators: list[Simulator] = []
         self.seeds: list[int] = []
@@ -73,9 +75,11 @@ class Slots:
         rows = []
         for i, seed in enumerate(self.seeds):
             self.where = f"in reset(seed={seed})"
-            if i == len(self.simulators):
-                self.simulators.append(self.make())
-            rows.append(self.simulators[i].reset(seed))
+            with guard.staying("The environment"):
+                if i == len(self.simulators):
+                    self.simulators.append(self.make())
+                first = self.simulators[i].reset(seed)
+            rows.append(guard.observation(first, self.size, self.name(i)))
         self.observation = np.stack(rows)
         self.ended = np.zeros(len(rows), np.int8)
         return (self.observation.copy(),)
@@ -86,10 +90,26 @@ class Slots:
         reward, costs = np.zeros(count), np.zeros((count, self.costs))
         for i in np.flatnonzero(self.ended == 0):
             self.where = f"in step {self.h} of the episode with seed {self.seeds[i]}"
-            out = self.simulators[i].step(actions[i])
-            self.observation[i], reward[i], costs[i], self.ended[i] = out
+            with guard.staying("The environment"):
+                out = self.simulators[i].step(actions[i])
+            name = self.name(i)
+            self.observation[i] = guard.observation(out.observation, self.size, name)
+            reward[i] = guard.number(out.reward, f"reward of {name}")
+            if np.shape(out.costs) != (self.costs,):
+                raise guard.Misbehaved(
+                    f"{name} gave costs of shape {np.shape(out.costs)}, not "
+                    f"({self.costs},)."
+                )
+            costs[i] = guard.numbers(np.asarray(out.costs), f"costs of {name}")
+            self.ended[i] = out.ended
         self.h += 1
         return Batch(self.observation.copy(), reward, costs, self.ended.copy())
+
+    def name(self, i: int) -> str:
+        """The environment, for a message."""
+        kind = type(self.simulators[i])
+        plain = kind.__str__ is object.__str__
+        return kind.__name__ if plain else str(self.simulators[i])
 
     def replay(self, seeds: np.ndarray, *actions: np.ndarray) -> tuple[np.ndarray, ...]:
         """Start again and repeat `actions`; return what the last call returns."""
@@ -100,8 +120,9 @@ class Slots:
 
     def close(self) -> tuple[()]:
         """Close all simulators."""
-        for simulator in self.simulators:
-            simulator.close()
+        with guard.staying("The environment"):
+            for simulator in self.simulators:
+                simulator.close()
         self.simulators = []
         return ()
 
@@ -123,7 +144,7 @@ def serve(connection_handle: int, trace_handle: int) -> None:
                     head["timeout"], exit=True, file=trace_handle
                 )
                 if slots is None:
-                    slots = Slots(decode(head["factory"]), head["costs"])
+                    slots = Slots(decode(head["factory"]), head["size"], head["costs"])
                 else:
                     answer = getattr(slots, head["method"])(*arrays)
             except Exception:
@@ -141,4 +162,5 @@ def _end_with_parent(handle: int) -> None:
     watch = select.poll()
     watch.register(handle, 0)
     watch.poll()
+    guard.end_marked(os.environ.get(guard.MARK, ""))
     os.killpg(0, signal.SIGKILL)
