@@ -6,18 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from bad_environments import make, make_daemon
-from strangers import TINY
 
 import ecop
 from ecop import runs
 from ecop.errors import UserError
 from ecop.simulators import guard
 
-OPTIONS = {k: v for k, v in TINY.items() if k != "horizon"} | {"seeds": 1}
+OPTIONS: Any = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}
 FAULTS = {
     "exit": "called sys.exit",
     "quit with a sentence": "called sys.exit.'no licence'",
