@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,14 +89,26 @@ def marked(mark: str) -> list[int]:
 
 def end_marked(mark: str) -> list[int]:
     """Kill what a worker started, in sessions of its own too; return who is left."""
-    for _ in range(5):  # what is killed may have started another meanwhile
+    found, empty = [], 0
+    for _ in range(10):
         found = [pid for pid in marked(mark) if pid != os.getpid()]
-        if not found:
-            return []
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    return [pid for pid in marked(mark) if pid != os.getpid() and running(pid)]
+        empty = 0 if found else empty + 1
+        if empty == 2:  # one may have started another while we looked
+            return []
+        time.sleep(0.01)
+    return [pid for pid in found if running(pid)]
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Leave no process behind that a worker started, however its work ends."""
+    try:
+        yield
+    finally:
+        end_marked(os.environ.get(MARK, ""))
 
 
 def running(pid: int) -> bool:

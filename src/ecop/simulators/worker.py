@@ -88,7 +88,7 @@ class Slots:
         """Advance all episodes that have not ended."""
         count = len(self.seeds)
         reward, costs = np.zeros(count), np.zeros((count, self.costs))
-        for i in np.flatnonzero(self.ended == 0):
+        for i in np.flatnonzero(self.ended == 0).tolist():
             self.where = f"in step {self.h} of the episode with seed {self.seeds[i]}"
             with guard.staying("The environment"):
                 out = self.simulators[i].step(actions[i])
@@ -135,7 +135,10 @@ def serve(connection_handle: int, trace_handle: int) -> None:
     faulthandler.enable(trace_handle)
     connection = Connection(connection_handle)
     slots: Slots | None = None
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with (
+        contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError),
+        guard.alone(),
+    ):
         while True:
             head, arrays = unpack(connection.recv_bytes())
             error, answer = "", ()
