@@ -202,8 +202,14 @@ def test_bad_folders(finished, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="not a run folder"):
         ecop.load(tmp_path / "empty")
+    with pytest.raises(UserError, match="does not exist"):
+        ecop.load(tmp_path / "nowhere")
     newer = copy(finished, tmp_path / "newer")
     document = json.loads((newer / "config.json").read_text())
+    (newer / "config.json").write_text(json.dumps(document | {"task": "Grid"}))
+    with pytest.raises(UserError, match="checksum does not match"):
+        ecop.load(newer)
+    del document["crc32"]  # changed on purpose
     (newer / "config.json").write_text(json.dumps({**document, "format": 99}))
     with pytest.raises(UserError, match="newer"):
         ecop.load(newer)
