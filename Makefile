@@ -1,4 +1,4 @@
-.PHONY: setup demo test test-finetune slow check format
+.PHONY: setup demo test test-finetune slow attack check format
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -24,6 +24,9 @@ test: setup  ## what CI runs: formatting, lint, types, fast tests, a third of th
 
 slow: setup  ## all slow tests
 	$(BIN)/pytest -n 2 -m slow
+
+attack: setup  ## kills, damaged files, exploits, bad environments, full disks: minutes
+	$(BIN)/pytest tests/attack --attack
 
 # Torch, TRL and diffusers in an environment of their own: the core must not need them.
 FINETUNE := .venv-finetune/bin

@@ -42,6 +42,9 @@ def pytest_addoption(parser):
         default="all",
         help=f"slow tests to run; today's share is one of {SHARES}",
     )
+    parser.addoption(
+        "--attack", action="store_true", help="all attacks, not a sample of each"
+    )
 
 
 def pytest_configure(config):

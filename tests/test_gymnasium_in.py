@@ -170,7 +170,9 @@ def test_workers_train_to_the_same_bits_and_resume(tmp_path):
         )
         ecop.train(env, QUICK, out=path, iterations=2, **TINY)
         env.close()
-        run = ecop.resume(path, iterations=4)
+        with pytest.raises(UserError, match=r"'simulators:make_gym'.*trust=True"):
+            ecop.resume(path, iterations=4)
+        run = ecop.resume(path, iterations=4, trust=True)
         run.learner.env.close()
         assert run.config.task == "simulators:make_gym"
         assert run.metrics[-1]["limits"] == [20.0]

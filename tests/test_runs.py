@@ -205,8 +205,14 @@ def test_bad_folders(finished, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="not a run folder"):
         ecop.load(tmp_path / "empty")
+    with pytest.raises(UserError, match="does not exist"):
+        ecop.load(tmp_path / "nowhere")
     newer = copy(finished, tmp_path / "newer")
     document = json.loads((newer / "config.json").read_text())
+    (newer / "config.json").write_text(json.dumps(document | {"task": "Grid"}))
+    with pytest.raises(UserError, match="checksum does not match"):
+        ecop.load(newer)
+    del document["crc32"]  # changed on purpose
     (newer / "config.json").write_text(json.dumps({**document, "format": 99}))
     with pytest.raises(UserError, match="newer"):
         ecop.load(newer)
@@ -328,8 +334,8 @@ def test_training_by_steps_ends_and_resumes(kind, tmp_path):
         assert [counts[-1] for counts in taken] == [-(-steps // size) * size] * seeds
     else:
         assert whole.iteration > -(-steps // size)  # some have failed early
+    watch = StopAt(whole.iteration // 2)
     with pytest.raises(ecop.Stopped):
-        watch = StopAt(whole.iteration // 2)
         ecop.train(kind(), algorithm, out=tmp_path / "b", watch=watch, **options)
     assert not ecop.load(tmp_path / "b", env=kind()).finished
     same_run(ecop.resume(tmp_path / "b", env=kind()), whole)

@@ -226,7 +226,7 @@ def test_episodes_of_any_size_pass_both_ways():
 @pytest.mark.parametrize(
     ("illness", "words"),
     [
-        ("observation", r"shape \(3,\), where the task has 2"),
+        ("observation", r"shape \(3,\), not \(2,\)"),
         ("costs", "1 were expected"),
     ],
 )

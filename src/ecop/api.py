@@ -20,43 +20,55 @@ from ecop import runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
-from ecop.config import RunConfig, algorithm_name, build, resolve
-from ecop.errors import UserError, unknown
-from ecop.evaluate import Evaluation, evaluate
+from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
+from ecop.errors import DiskError, Diverged, UserError, unknown
+from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
 from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution
 from ecop.simulators.pool import SimulatorError, SimulatorPool
-from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds, stack
+from ecop.training import (
+    DISPATCH,
+    Learner,
+    Round,
+    TrainConfig,
+    init_seeds,
+    run_seeds,
+    stack,
+)
 from ecop.types import TrainState
 
 CHECKPOINT_EVERY = 20  # iterations
 
 
-class Diverged(RuntimeError):
-    """A quantity became NaN or infinite; training stopped before using it."""
-
-
 class Faulted(RuntimeError):
-    """The simulator failed for good; the last whole iteration is saved in `run`."""
+    """Simulator or disk failed for good; `run` holds the last whole iteration."""
 
-    def __init__(self, run: Run, error: SimulatorError) -> None:
+    def __init__(self, run: Run, error: SimulatorError | DiskError) -> None:
         self.run = run
         how = f"Training stopped after iteration {run.iteration}."
-        if run.path is not None:
-            how += f" It is saved; go on with:\n  ecop resume {run.path}"
+        if isinstance(error, DiskError):
+            how += f" The checkpoints before it are whole; make room and {go_on(run)}"
+        elif run.path is not None:
+            how += f" It is saved; {go_on(run)}"
         super().__init__(f"{error}\n{how}")
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM: the iteration was finished and saved; `run` holds it."""
+    """Ctrl-C or a signal: the iteration was finished and saved; `run` holds it."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         how = f"Stopped after iteration {run.iteration}."
         if run.path is not None:
-            how += f" It is saved; go on with:\n  ecop resume {run.path}"
+            how += f" It is saved; {go_on(run)}"
         super().__init__(how)
+
+
+def go_on(run: Run) -> str:
+    """The command that goes on with a run."""
+    trust = " --trust" if ":" in run.config.task else ""
+    return f"go on with:\n  ecop resume {run.path}{trust}"
 
 
 class Watch(Protocol):
@@ -216,10 +228,15 @@ def train(
     chosen = found.algorithm if name is algorithm else algorithm
     config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
-    notes: dict[str, Any] = {}
     path = None if out is None else Path(out)
-    if path is not None:
-        runs.refuse_existing(path)
+    with stop_requests() as stopping, writer(path, watch, new=True):
+        run = _begin(config, learner, path, watch)
+        _fit(run, watch, stopping)
+    return run
+
+
+def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch) -> Run:
+    notes: dict[str, Any] = {}
     if isinstance(config.algorithm, ECOP) and config.algorithm.beta == "auto":
         beta, notes["beta_search"] = search_beta(learner, watch.note)
         config = config._replace(
@@ -228,9 +245,7 @@ def train(
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
     if path is not None:
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
-    run = Run(config, learner, init_seeds(learner), [], path)
-    _fit(run, watch)
-    return run
+    return Run(config, learner, init_seeds(learner), [], path)
 
 
 def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:
@@ -262,22 +277,47 @@ def as_limits(limits: Any) -> tuple[float, ...] | None:
         ) from None
 
 
-def load(path: str | Path, *, env: Any = None, watch: Watch | None = None) -> Run:
+@contextlib.contextmanager
+def writer(path: Path | None, watch: Watch, *, new: bool = False) -> Iterator[None]:
+    """Be the only writer of a run folder, if there is one."""
+    if path is None:
+        yield
+        return
+    with runs.writing(path, new=new) as held:
+        if not held:
+            watch.note("This disk has no locks: let no other process write to the run.")
+        yield
+
+
+def load(
+    path: str | Path,
+    *,
+    env: Any = None,
+    trust: bool = False,
+    watch: Watch | None = None,
+) -> Run:
     """Load a run folder: its newest intact checkpoint and its metrics.
 
     env: the environment, for a run that was trained on one given as an object
+    trust: import and run the code that the folder names, if its task is none of the
+        library's; without it such a folder is refused, unless `env` is given
     """
     configure_jax()
-    path = Path(path)
+    path, watch = Path(path), watch or Quiet()
     config = runs.read_config(path)
+    if env is None and not trust:
+        refuse_code(config, path, "--trust (in Python trust=True, or env=... again)")
     learner = build(config, env)
     states, damaged = runs.load_checkpoint(path, learner)
     for sentence in damaged:
-        (watch or Quiet()).note(f"{sentence} Falling back to the one before it.")
+        watch.note(f"{sentence} Falling back to the one before it.")
     if states is None:
         states = init_seeds(learner)
-    iteration = int(states[0].iteration)
-    lines = [m for m in runs.read_metrics(path) if m["iteration"] <= iteration]
+    done = int(states[0].iteration)
+    lines = [line for line in runs.read_metrics(path) if line["iteration"] <= done]
+    lost = runs.lost_metrics(config, lines, done)
+    if lost:
+        watch.note(lost)
     return Run(config, learner, states, lines, path)
 
 
@@ -286,42 +326,46 @@ def resume(
     *,
     iterations: int | None = None,
     env: Any = None,
+    trust: bool = False,
     watch: Watch | None = None,
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
-    env: the environment, for a run that was trained on one given as an object
+    env, trust: as for `load`
     """
-    run = load(path, env=env, watch=watch)
-    assert run.path is not None
-    if iterations is not None:
-        if iterations < run.iteration:
-            raise UserError(
-                f"The run has {run.iteration} iterations already; ask for more than "
-                f"that, not {iterations}."
+    path, watch = Path(path), watch or Quiet()
+    with stop_requests() as stopping, writer(path, watch):
+        run = load(path, env=env, trust=trust, watch=watch)
+        if iterations is not None:
+            if iterations < run.iteration:
+                raise UserError(
+                    f"The run has {run.iteration} iterations already; ask for more "
+                    f"than that, not {iterations}."
+                )
+            run.config = run.config._replace(
+                train=dataclasses.replace(run.config.train, iterations=iterations)
             )
-        run.config = run.config._replace(
-            train=dataclasses.replace(run.config.train, iterations=iterations)
-        )
-        run.learner = dataclasses.replace(run.learner, config=run.config.train)
-        runs.rewrite_train(run.path, run.config.train)
-    run.metrics = runs.cut_metrics(run.path, run.iteration)
-    _fit(run, watch or Quiet())
+            run.learner = dataclasses.replace(run.learner, config=run.config.train)
+            runs.rewrite_train(path, run.config.train)
+        runs.drop_old(path, run.iteration)
+        runs.cut_metrics(path, run.metrics)
+        _fit(run, watch, stopping)
     return run
 
 
-def _fit(run: Run, watch: Watch) -> None:
+def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
     total = run.learner.iterations
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
-    counts = plan(run)
     if not run.finished:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
-    with stop_requests() as stopping, saved_on_fault(run):
-        for part in run_seeds(run.learner, run.states, counts):
+        if stopping.is_set():
+            raise Stopped(run)
+    with saved_on_fault(run):
+        for part in run_seeds(run.learner, run.states, plan(run)):
             seconds = time.perf_counter() - start
-            _refuse_nonfinite(run, part.before, part.metrics)
+            _refuse_nonfinite(run, part)
             lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
             run.metrics += lines
             run.states = part.after
@@ -347,29 +391,29 @@ def plan(run: Run) -> Iterator[int]:
         done += count
 
 
-def _refuse_nonfinite(
-    run: Run, before: list[TrainState], metrics: list[dict[str, np.ndarray]]
-) -> None:
+def _refuse_nonfinite(run: Run, part: Round) -> None:
     """Stop at the first NaN or infinity; keep the state before it and its batch."""
-    for seed, part in enumerate(metrics):
+    for seed, (metrics, after) in enumerate(zip(part.metrics, part.after, strict=True)):
         bad = {
             name: int(np.argmin(np.isfinite(value.reshape(len(value), -1)).all(axis=1)))
-            for name, value in part.items()
+            for name, value in metrics.items()
             if not np.isfinite(value).all()
         }
-        if not bad:
+        # A state that is not finite shows in the metrics later, or never.
+        sick = nonfinite(after)
+        if not bad and not sick:
             continue
-        first = min(bad.values())
-        names = ", ".join(name for name, index in bad.items() if index == first)
+        first = min(bad.values(), default=part.count - 1)
+        names = [name for name, index in bad.items() if index == first] or sick
         number = run.config.train.first_seed + seed
         iteration = run.iteration + first + 1
         message = (
-            f"Training stopped: {names} of seed {number} became NaN or infinite in "
-            f"iteration {iteration}."
+            f"Training stopped: {', '.join(names)} of seed {number} became NaN or "
+            f"infinite in iteration {iteration}{'' if bad else ' or just before'}."
         )
         if run.path is not None:
-            runs.save_checkpoint(run.path, before)
-            state = before[seed]
+            runs.save_checkpoint(run.path, part.before)
+            state = part.before[seed]
             for _ in range(first):
                 state = jax.jit(run.learner.iteration)(state)[0]
             actor = Actor(state.policy, state.normaliser)
@@ -392,6 +436,8 @@ def saved_on_fault(run: Run) -> Iterator[None]:
     """Save the last whole iteration if the simulator fails for good."""
     try:
         yield
+    except DiskError as error:
+        raise Faulted(run, error) from error
     except SimulatorError as error:
         if run.path is not None:
             runs.save_checkpoint(run.path, run.states)
@@ -400,13 +446,24 @@ def saved_on_fault(run: Run) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and SIGTERM into a flag, so that the iteration can finish."""
+    """Turn Ctrl-C, SIGTERM and SIGHUP into a flag, so that the iteration can finish.
+
+    A second one, while the flag is set, is a KeyboardInterrupt.
+    """
     stopping = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        if stopping.is_set():
+            raise KeyboardInterrupt
+        stopping.set()
+
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {n: signal.signal(n, lambda *_: stopping.set()) for n in numbers}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
+        numbers.append(signal.SIGHUP)
+    before = {n: signal.signal(n, stop) for n in numbers}
     try:
         yield stopping
     finally:

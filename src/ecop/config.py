@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from ecop import recipes
 from ecop.algorithms import ALGORITHMS
-from ecop.envs import make
-from ecop.errors import UserError, unknown
+from ecop.envs import ENVS, OPTIONS, make
+from ecop.errors import UserError, require, unknown
+from ecop.files import Name
 from ecop.learning.options import values
 from ecop.simulators.pool import SimulatorPool
 from ecop.training import Learner, TrainConfig
 from ecop.types import Spec
+
+# The largest sizes that a file may ask for; other numbers cost time, not memory.
+SIZES = {"seeds": 1000, "episodes": 10**6, "horizon": 10**5, "hidden": 10**4}
+SIZES |= {"workers": 1000, "threads": 1000, "states": 1000, "actions": 1000}
+SIZES |= {"constraints": 100, "delay": 10**5, "steps": 2**31 - 1}
+SIZES |= dict.fromkeys(("epochs", "minibatches", "backward_steps"), 10**5)
+SIZES |= dict.fromkeys(("critic_epochs", "critic_minibatches"), 10**5)
+
+
+class Document(TypedDict):
+    """What a file says of a config."""
+
+    task: Name
+    env_options: dict[str, Any] | None
+    algorithm: dict[str, Any]
+    train: dict[str, Any]
 
 
 class RunConfig(NamedTuple):
@@ -120,12 +138,13 @@ def to_json(config: Any) -> dict[str, Any]:
 
 
 def from_json(kind: Any, fields: dict[str, Any]) -> Any:
-    """Rebuild a config from `to_json`; unknown names are errors."""
+    """Rebuild a config from `to_json`; unknown names and large sizes are errors."""
     extra = set(fields) - set(values(kind()))
     if extra:
         raise UserError(
             f"The run's config has options this ecop does not know: {sorted(extra)}."
         )
+    refuse_large(fields)
     given = {
         name: tuple(math.inf if v is None else v for v in value)
         if isinstance(value, list)
@@ -133,3 +152,58 @@ def from_json(kind: Any, fields: dict[str, Any]) -> Any:
         for name, value in fields.items()
     }
     return kind(**given)
+
+
+def refuse_large(fields: dict[str, Any]) -> None:
+    """Refuse sizes that would fill the memory."""
+    for name, value in fields.items():
+        entries = value if isinstance(value, list) else [value]
+        most = SIZES.get(name, math.inf)
+        numbers = [v for v in entries if isinstance(v, int | float)]
+        if max(numbers, default=0) > most or len(entries) > 1000:
+            raise UserError(f"{name} must be at most {most:,}, not {value!r:.40}.")
+
+
+def from_document(document: Document) -> RunConfig:
+    """The config that a file describes; its task is not made and nothing is run."""
+    fields = dict(document["algorithm"])
+    name = fields.pop("name", None)
+    if not isinstance(name, str) or name not in ALGORITHMS:
+        raise UserError(unknown("algorithm", f"{name!s:.40}", ALGORITHMS))
+    train = from_json(TrainConfig, document["train"])
+    if train.first_seed + train.seeds > 2**32:
+        raise UserError(f"Seeds end at {2**32 - 1}, not {train.first_seed:,}.")
+    algorithm = from_json(ALGORITHMS[name], fields)
+    options = document["env_options"]
+    if document["task"] in ENVS:
+        refuse_options(document["task"], options or {})
+    return RunConfig(document["task"], algorithm, train, options)
+
+
+def refuse_options(task: str, options: dict[str, Any]) -> None:
+    """Refuse options that a task of the library does not have, or of another type."""
+    refuse_large(options)
+    home, _, name = OPTIONS.get(task, "").partition(":")
+    kind = getattr(importlib.import_module(home), name) if home else None
+    known = values(kind()) if kind else {}
+    for option in options:
+        if option not in known:
+            raise UserError(unknown(f"option of {task}", option, known))
+    if kind:
+        require(kind(**options))
+
+
+def refuse_code(config: RunConfig, path: Any, how: str) -> None:
+    """Refuse a config from a file that names code; say what would be run.
+
+    how: to allow it
+    """
+    if ":" not in config.task or config.env_options is None:
+        return
+    costs = config.env_options.get("costs")
+    names = [config.task, *(costs if isinstance(costs, list) else [costs])]
+    code = ", ".join(f"'{name}'" for name in names if ":" in str(name))
+    raise UserError(
+        f"'{path}' names code that would be imported and run: {code[:300]}. If you "
+        f"trust whoever wrote it, say so: {how}."
+    )

@@ -13,6 +13,14 @@ class UserError(ValueError):
     """A mistake in the input; its message is one sentence that says what to do."""
 
 
+class DiskError(RuntimeError):
+    """A disk did not take what was written; what was there before is whole."""
+
+
+class Diverged(RuntimeError):
+    """A quantity became NaN or infinite; nothing was done with it."""
+
+
 def require(options: Any, positive: str = "", not_negative: str = "") -> None:
     """Refuse options that are not of their declared types, or out of range.
 

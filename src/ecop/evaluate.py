@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ecop.errors import Diverged
 from ecop.rollout import Actor, collector, draws, replay
 from ecop.training import Learner, stack
 from ecop.types import Episodes, HostTask, Played, Spec, TrainState
@@ -86,7 +87,41 @@ def fresh_episodes(
         learner.env, learner.policy, episodes, deterministic=deterministic
     )
     actors = stack([Actor(state.policy, state.normaliser) for state in states])
-    return collect(actors, stack([fresh_key(state, draw) for state in states]))
+    for number, state in enumerate(states):
+        parts = nonfinite(state)
+        if parts:
+            raise Diverged(
+                f"Nothing was evaluated: {', '.join(parts)} of policy {number} holds "
+                "NaN or infinity; train again with smaller steps."
+            )
+    batch = collect(actors, stack([fresh_key(state, draw) for state in states]))
+    refuse_nonfinite(batch)
+    return batch
+
+
+def nonfinite(state: TrainState) -> list[str]:
+    """The parts of a state that hold NaN or infinity."""
+    return [
+        name
+        for name, part in zip(state._fields, state, strict=True)
+        if name != "key"
+        if not all(np.isfinite(np.asarray(x)).all() for x in jax.tree.leaves(part))
+    ]
+
+
+def refuse_nonfinite(batch: Episodes) -> None:
+    """Raise `Diverged` at the first NaN or infinity of a living step [S, E, H]."""
+    alive = np.asarray(batch.alive) > 0
+    for name in (x for x in batch._fields if x not in ("alive", "failed")):
+        finite = np.isfinite(np.asarray(getattr(batch, name)))
+        bad = ~finite.reshape(*alive.shape, -1).all(axis=-1) & alive
+        if bad.any():
+            policy, episode, step = np.argwhere(bad)[0]
+            raise Diverged(
+                f"Nothing was evaluated: {name} of policy {policy} is NaN or infinite "
+                f"in step {step} of fresh episode {episode}; if 'ecop check' finds the "
+                "environment healthy, train again with smaller steps."
+            )
 
 
 def fresh_key(state: TrainState, draw: int = 0) -> jax.Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ecop.bench import results
+from ecop.bench.cells import identity
 from ecop.bench.run import make_plan
 from ecop.runs import provenance
 
@@ -32,6 +35,25 @@ def make_results(
                 frames = [Image.new("RGB", (64, 48), c) for c in ("white", "black")]
                 file = folder / "clips" / f"{job.name}.gif"
                 frames[0].save(file, save_all=True, append_images=frames[1:])
+
+
+def rewritten(folder: Path, change: Callable[[str], str]) -> None:
+    """Change the text of all plans and cells; the names of the cells follow."""
+    names = {}
+    for file in (folder / "cells").glob("*.json"):
+        document = json.loads(change(file.read_text()))
+        del document["crc32"]
+        name = identity(document["cell"])
+        names[file.stem] = name
+        file.unlink()
+        results.write(folder, "cells", name, document | {"id": name})
+    for file in (folder / "plans").glob("*.json"):
+        text = change(file.read_text())
+        for old, new in names.items():
+            text = text.replace(old, new)
+        document = json.loads(text)
+        del document["crc32"]
+        file.write_text(json.dumps(document))
 
 
 def make_up(name: str, cell: dict[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,6 @@ def test_files_travel_back_from_a_node_without_the_folder(local, tmp_path):
     assert answer[0] == 0
     errors = SimpleNamespace(RayError=RuntimeError)
     fake = SimpleNamespace(get=lambda _: answer, exceptions=errors)
-    assert on_ray._collect(fake, None, folder).code == 0
+    assert on_ray._collect(fake, None, folder, job).code == 0
     assert numbers(folder)[job.name] == numbers(local)[job.name]
     assert not (tmp_path / "elsewhere").exists()

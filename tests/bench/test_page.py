@@ -1,18 +1,23 @@
 """The report: every format, escaped text, and folders that are not whole."""
 
+import base64
+import hashlib
 import html
 import json
 import math
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import make_results
+from made_up import make_results, rewritten
 
 from ecop import cli
 from ecop.bench import results
+from ecop.bench.cells import identity
+from ecop.envs import ENVS
 from ecop.errors import UserError
 from ecop.report import arms, tables
 from ecop.report import write as report
@@ -68,10 +73,11 @@ def test_the_data_are_whole(whole, tmp_path):
 
 def test_markup_in_names_is_only_text(folder, tmp_path):
     evil = "</script><img src=x onerror=alert(1)>&"
-    for part in ("plans", "cells"):
-        for file in (folder / part).glob("*.json"):
-            text = file.read_text().replace('"PointCircle"', json.dumps(evil))
-            file.write_text(text.replace("cost 1", json.dumps(evil)[1:-1]))
+    word = json.dumps(evil)
+    rewritten(
+        folder,
+        lambda text: text.replace('"PointCircle"', word).replace("cost 1", word[1:-1]),
+    )
     text, _ = page_of(folder, tmp_path)
     assert evil not in text
     assert "<img src=x" not in text
@@ -251,6 +257,7 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     cells[3].write_bytes(b"\xff\xfe\x00")
     odd = json.loads(cells[4].read_text())
     odd["curve"]["costs"].pop()
+    del odd["crc32"]
     cells[4].write_text(json.dumps(odd))
     for i, change in ((5, {"evaluations": [{"share": 1.0}]}), (6, {"env_steps": "no"})):
         odd = json.loads(cells[i].read_text())
@@ -261,7 +268,9 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
     plan = next((folder / "plans").glob("beta*"))
     plan.write_text('{"format": 1, "suite": "beta", "groups": [{}]}')
     other = next((folder / "plans").glob("limits*"))
-    other.write_text(json.dumps(json.loads(other.read_text()) | {"missing": ["Grid"]}))
+    bad = json.loads(other.read_text()) | {"missing": ["Grid"]}
+    del bad["crc32"]
+    other.write_text(json.dumps(bad))
     text, notes = page_of(folder, tmp_path)
     for file in (*cells[:7], plan, other):
         assert any(file.name in note for note in notes), file.name
@@ -272,8 +281,8 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
 
 def test_mixed_versions_missing_algorithms_failures_strays(folder, tmp_path):
     files = sorted((folder / "cells").glob("*.json"))
-    old = json.loads(files[0].read_text())
-    files[0].write_text(json.dumps(old | {"ecop": "0.0.1"}))
+    old = results.read_cell(folder, files[0].stem)
+    results.write(folder, "cells", old["id"], old | {"ecop": "0.0.1"})
     for file in files:
         document = json.loads(file.read_text())
         if document["cell"]["algorithm"]["name"] == "focops":
@@ -282,8 +291,9 @@ def test_mixed_versions_missing_algorithms_failures_strays(folder, tmp_path):
     files[1].unlink(missing_ok=True)
     record = {"id": failed["id"], "cell": failed["cell"], "error": "It <broke>"}
     results.write(folder, "failed", failed["id"], record | {"traceback": "Line 7"})
-    stray = old | {"id": "0" * 16}
-    results.write(folder, "cells", "0" * 16, stray)
+    cell = old["cell"] | {"evaluation_episodes": 7}
+    stray = old | {"id": identity(cell), "cell": cell}
+    results.write(folder, "cells", stray["id"], stray)
     text, notes = page_of(folder, tmp_path)
     for words in (
         "different versions",
@@ -302,8 +312,9 @@ def test_other_settings_are_left_out_and_said(folder, tmp_path):
     group = plan["groups"][0]
     document = make_short.cells[group["cells"][0]]
     cell = document["cell"] | {"train": document["cell"]["train"] | {"steps": 40}}
-    results.write(folder, "cells", "f" * 16, document | {"id": "f" * 16, "cell": cell})
-    line = group | {"setting": "other", "cells": ["f" * 16]}
+    name = identity(cell)
+    results.write(folder, "cells", name, document | {"id": name, "cell": cell})
+    line = group | {"setting": "other", "cells": [name]}
     results.write_plan(folder, plan | {"groups": [line]})
     _, notes = page_of(folder, tmp_path)
     assert any("other settings or fewer steps" in note for note in notes)
@@ -318,3 +329,103 @@ def test_one_run_has_no_interval(folder, tmp_path):
     shown, _ = arms.collect(results.read(folder))
     arm = next(a for a in shown if a.documents)
     assert math.isnan(tables.st.mean_normal(arm.reward).low)
+
+
+EVIL = [
+    "</script><img src=x onerror=alert(1)>&",
+    "[here](javascript:alert(1)) **now** `code` <b>",
+    "![p](http://example.org/p.gif) http://example.org www.example.org a@example.org",
+    "[x]: http://example.org",
+    "$(touch x); `touch x` 'quoted' \\input{x} %",
+]
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_no_format_lets_markup_through(evil, folder, tmp_path):
+    """As a task, a cost, a variant and the message of a failure."""
+    word = json.dumps(evil)
+    rewritten(
+        folder,
+        lambda text: (
+            text.replace('"PointCircle"', word)
+            .replace("cost 1", word[1:-1])
+            .replace('"variant": ""', f'"variant": {word}')
+        ),
+    )
+    cell = next(iter(results.read(folder).cells.values()))["cell"]
+    failed = cell | {"evaluation_episodes": 3}
+    record = {"id": identity(failed), "cell": failed, "error": evil, "traceback": evil}
+    results.write(folder, "failed", record["id"], record)
+    page, _ = page_of(folder, tmp_path)
+    body = page.split("<body>")[1].split('<script type="application/json"')[0]
+    assert evil not in body or not set(evil) & set("<>&")
+    assert evil in html.unescape(body)
+    assert "<img src=x" not in page
+    assert page.count("</script>") == 2
+    report.write(folder, tmp_path / "report.md", "md")
+    text = (tmp_path / "report.md").read_text()
+    shown = [x for x in text.split("\n") if not x.startswith("    ")]
+    for line in shown:
+        assert not re.search(r"(?<!\\)\]\(|(?<!\\)\]:|(?<!\\)<|(?<!\\)://", line), line
+    for line in text.split("\n"):
+        if line.startswith("    ecop bench run"):
+            assert shlex.split(line)[:3] == ["ecop", "bench", "run"]
+            known = {evil, *ENVS}
+            tasks = shlex.split(line.split("--tasks")[1].split("--seeds")[0])
+            assert set(tasks) <= known
+    report.write(folder, tmp_path / "report.tex", "latex")
+    assert "\\input" not in (tmp_path / "report.tex").read_text()
+
+
+def test_the_page_forbids_what_it_does_not_need(whole, tmp_path):
+    text, _ = page_of(whole, tmp_path)
+    found = re.search(r'Content-Security-Policy" content="(.*?)"', text)
+    assert found
+    policy = html.unescape(found[1])
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        inside = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        assert inside
+        digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"<[^>]+ (on\w+|style)=", text.split('id="data"')[0])
+
+
+def seeded(seed):
+    return lambda text: re.sub(r'"first_seed": \d+', f'"first_seed": {seed}', text)
+
+
+@pytest.mark.parametrize("seed", ['"<img src=x>"', "-1", "1e3", "[0]", "true", "null"])
+def test_a_seed_is_a_number(seed, folder):
+    rewritten(folder, seeded(seed))
+    found = results.read(folder)
+    assert not found.cells
+    assert any("first_seed" in problem for problem in found.problems)
+
+
+def test_cells_are_what_their_names_say(folder, tmp_path):
+    first, second, third = sorted((folder / "cells").glob("*.json"))[:3]
+    shutil.copy(first, folder / "cells" / f"{'0' * 16}.json")  # two files, one id
+    renamed = second.rename(second.with_name(f"{'1' * 16}.json"))
+    other = json.loads(third.read_text())
+    other["cell"]["evaluation_episodes"] = 9
+    del other["crc32"]
+    third.write_text(json.dumps(other))
+    outside = other | {"id": "../../outside"}
+    (folder / "cells" / "outside.json").write_text(json.dumps(outside))
+    found = results.read(folder)
+    assert first.stem in found.cells
+    names = {f"{'0' * 16}.json", renamed.name, third.name, "outside.json"}
+    for name in names:
+        assert name.removesuffix(".json") not in found.cells
+        assert any(name in problem for problem in found.problems), name
+    assert any(f"a copy of {first.stem}" in problem for problem in found.problems)
+    text, _ = page_of(folder, tmp_path)
+    assert "cells/../" not in text
+
+
+def test_the_committed_cells_are_readable():
+    found = results.read(ROOT / "results/bench")
+    assert not found.problems
+    assert len(found.cells) == len(list((ROOT / "results/bench/cells").iterdir()))

@@ -60,7 +60,7 @@ class FOCOPS:
     gate: float = 0.02
     multiplier_max: float = 10.0
     ascent: Ascent = Ascent()
-    descent: Descent = Descent()
+    descent: Descent = Descent(kl_goal=0.0)  # the gate bounds the step
 
     def __post_init__(self) -> None:
         require(self, "temperature gate multiplier_max")

@@ -10,11 +10,9 @@ import hashlib
 import json
 from typing import Any
 
-from ecop.algorithms import ALGORITHMS
 from ecop.bench.suites import Group, Suite
-from ecop.config import RunConfig, from_json, resolve, to_json
+from ecop.config import RunConfig, from_document, resolve, to_json
 from ecop.recipes import Preset
-from ecop.training import TrainConfig
 
 Cell = dict[str, Any]
 
@@ -55,10 +53,7 @@ def seed_of(cell: Cell) -> int:
 
 def run_config(cell: Cell) -> RunConfig:
     """What training needs."""
-    fields = dict(cell["algorithm"])
-    kind = ALGORITHMS[fields.pop("name")]
-    train = from_json(TrainConfig, cell["train"])
-    return RunConfig(cell["task"], from_json(kind, fields), train, cell["env_options"])
+    return from_document(cell)  # pyright: ignore[reportArgumentType]
 
 
 def describe(cell: Cell) -> str:

@@ -20,7 +20,7 @@ from ecop.api import stop_requests
 from ecop.bench.run import Event, Job
 from ecop.bench.work import STOPPED, Child, Outcome
 from ecop.errors import UserError
-from ecop.runs import write_durably
+from ecop.files import write
 
 RETRIES = 5  # of a cell whose node or worker died
 
@@ -37,12 +37,8 @@ def run_task(text: str) -> tuple[int, str, dict[str, bytes]]:
             outcome = child.wait(lambda *_: None)
         finally:
             child.kill()
-        files = [
-            *folder.glob(f"cells/{job['name']}.json"),
-            *folder.glob(f"failed/{job['name']}.json"),
-            *folder.glob(f"clips/{job['name']}.gif"),
-        ]
-        found = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+        there = [name for name in names(job["name"]) if (folder / name).is_file()]
+        found = {name: (folder / name).read_bytes() for name in there}
     return outcome.code, outcome.error, found
 
 
@@ -100,20 +96,24 @@ def _follow(ray: Any, waiting: dict[Any, Job], folder: Path) -> Iterator[Event]:
             ready, _ = ray.wait(list(waiting), timeout=0.5)
             for reference in ready:
                 job = waiting.pop(reference)
-                yield Event("end", job, 1.0, _collect(ray, reference, folder))
+                yield Event("end", job, 1.0, _collect(ray, reference, folder, job))
 
 
-def _collect(ray: Any, reference: Any, folder: Path) -> Outcome:
+def _collect(ray: Any, reference: Any, folder: Path, job: Job) -> Outcome:
     """Write what came back, if it is not there already."""
     try:
         code, error, files = ray.get(reference)
     except ray.exceptions.RayError as failure:
         return Outcome(-1, f"Ray gave the cell up: {failure}")
-    for name, data in files.items():
+    for name in names(job.name):
+        data = files.get(name)
         target = folder / name
-        if not target.exists() or target.read_bytes() != data:
+        if data and (not target.exists() or target.read_bytes() != data):
             target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_name(f".{target.name}.ray")
-            write_durably(fresh, data)
-            fresh.replace(target)
+            write(target, data)
     return Outcome(code, error)
+
+
+def names(cell: str) -> list[str]:
+    """Files of a cell in the results folder, whoever runs it."""
+    return [f"cells/{cell}.json", f"failed/{cell}.json", f"clips/{cell}.gif"]

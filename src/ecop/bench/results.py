@@ -7,33 +7,144 @@
     runs/ID/                the run folder (checkpoints); only needed to go on
 
 Two machines that ran different cells make one result: copy both folders into one. What
-cannot be read is reported, never a crash.
+cannot be read, or is not what its name says, is reported and left out.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-import numpy as np
-
+from ecop import files
+from ecop.bench.cells import identity
+from ecop.config import Document
 from ecop.errors import UserError
-from ecop.runs import write_atomically
+from ecop.files import Count, Name, Within
 
 FORMAT = 1  # of the files; raised when an older ecop could not read a new one
-CELL = ("id", "cell", "costs", "curve", "env_steps", "evaluation", "limits")
-CELL = (*CELL, "seconds", "start_up")
-FAILED = ("id", "cell", "error")
-FIELDS = {"plans": ("suite", "groups"), "cells": CELL, "failed": FAILED}
-GROUP = ("section", "task", "algorithm", "variant", "limits", "setting", "cells")
 PARTS = ("plans", "cells", "failed", "clips", "runs")
+
+Seconds = Annotated[float, Within(0, 1e12)]
+
+
+class CellConfig(Document):
+    """The config of a cell."""
+
+    evaluation_episodes: Annotated[int, Within(1, 10**6)]
+
+
+class CurveFields(TypedDict):
+    """Metrics by iteration [K]."""
+
+    iteration: list[Count]
+    reward: list[float]
+    costs: list[list[float]]
+
+
+class Curve(CurveFields, total=False):
+    """What newer curves have too."""
+
+    env_steps: list[Count]
+
+
+class EvaluatedFields(TypedDict):
+    """Fresh episodes [E]."""
+
+    reward: list[float]
+    costs: list[list[float]]
+
+
+class Evaluated(EvaluatedFields, total=False):
+    """What newer evaluations have too."""
+
+    env_steps: Count
+    failed: Annotated[float, Within(0, 1)]
+
+
+class Mark(Evaluated):
+    """An evaluation at a share of the steps."""
+
+    share: Annotated[float, Within(0, 1)]
+
+
+class Truth(TypedDict):
+    """A tabular task: its optimum, and what the policy reaches."""
+
+    optimum: float
+    value: float
+    costs: list[float]
+
+
+class Origin(TypedDict, total=False):
+    """What made a file."""
+
+    ecop: Name
+    commit: Name | None
+    versions: dict[str, Name]
+
+
+class More(Origin, total=False):
+    """What newer cells have too."""
+
+    horizon: Count
+    deterministic: Evaluated | None
+    evaluations: list[Mark]
+
+
+class CellFile(More):
+    """cells/ID.json."""
+
+    id: Name
+    cell: CellConfig
+    costs: list[Name]
+    curve: Curve
+    env_steps: Count
+    evaluation: Evaluated
+    limits: list[float | None]
+    seconds: Seconds
+    start_up: Seconds
+    exact: Truth | None
+
+
+class FailedFile(Origin):
+    """failed/ID.json."""
+
+    id: Name
+    cell: CellConfig
+    error: str
+
+
+class Group(TypedDict):
+    """A group of a plan."""
+
+    section: Name
+    task: Name
+    algorithm: Name
+    variant: Name
+    limits: list[float | None]
+    setting: Name
+    cells: list[Name]
+
+
+class PlanFile(TypedDict):
+    """plans/SUITE-HASH.json."""
+
+    suite: Name
+    groups: list[Group]
+
+
+class Plan(PlanFile, total=False):
+    """What newer plans have too."""
+
+    command: Name
+    missing: dict[str, Name]
+
+
+KINDS = {"plans": Plan, "cells": CellFile, "failed": FailedFile}
 
 
 @dataclass(frozen=True)
@@ -83,7 +194,7 @@ def read(folder: Path) -> Results:
     problems: list[str] = []
     plans, cells, failed = (
         [_document(file, problems) for file in sorted((folder / part).glob("*.json"))]
-        for part in FIELDS
+        for part in KINDS
     )
     done = {cell["id"]: cell for cell in cells if cell}
     return Results(
@@ -99,51 +210,65 @@ def _document(file: Path, problems: list[str]) -> dict[str, Any] | None:
     part = file.parent.name
     where = f"{part}/{file.name}"
     try:
-        document = json.loads(file.read_text())
-        if document["format"] > FORMAT:
+        document, intact = files.read(file, dict[str, Any])
+        found = document.get("format")
+        if isinstance(found, int) and found > FORMAT:
             problems.append(f"{where} was written by a newer ecop and was left out.")
             return None
-        missing = [name for name in FIELDS[part] if name not in document]
-        if missing:
-            problems.append(f"{where} lacks {', '.join(missing)} and was left out.")
-            return None
+        if intact is False:
+            raise UserError("its checksum does not match")
+        files.conform(document, KINDS[part])
         CHECKS[part](document)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        problems.append(f"{where} is damaged or cut short and was left out.")
+        if part != "plans":
+            check_name(document, file.stem)
+    except UserError as error:
+        why = str(error).removeprefix(f"'{file}' is damaged: ").rstrip(".")
+        problems.append(f"{where} is damaged and was left out: {why}.")
         return None
     return document
 
 
-def check_plan(document: dict[str, Any]) -> None:
-    """Raise unless every group is whole."""
-    whole = all(set(GROUP) <= set(group) for group in document["groups"])
-    if not (whole and isinstance(document.get("missing", {}), dict)):
-        raise ValueError
+def check_name(document: dict[str, Any], name: str) -> None:
+    """Refuse a cell under another name than the hash of its config."""
+    if document["id"] != name:
+        raise UserError(f"it is a copy of {document['id']}, or was renamed")
+    if identity(document["cell"]) != name:
+        raise UserError("its config is not the one that its name stands for")
 
 
 def check_cell(document: dict[str, Any]) -> None:
-    """Raise unless the arrays of a cell fit together."""
-    cell, count = document["cell"], len(document["limits"])
-    evaluation, curve = document["evaluation"], document["curve"]
-    episodes, points = len(evaluation["reward"]), len(curve["iteration"])
+    """Refuse arrays that do not fit together."""
+    train, count = document["cell"]["train"], len(document["limits"])
+    evaluations = [document["evaluation"], *fresh(document)]
+    evaluations += filter(None, [document.get("deterministic")])
+    curve = document["curve"]
+    points = len(curve["iteration"])
     sound = [
-        {"iterations", "episodes", "first_seed"} <= set(cell["train"]),
-        "task" in cell and "name" in cell["algorithm"],
         len(document["costs"]) == count,
-        np.shape(evaluation["costs"]) == (episodes, count),
-        np.shape(curve["reward"]) == (points,),
-        np.shape(curve["costs"]) == (points, count),
-        min(episodes, points) > 0,
+        {len(costs) for costs in curve["costs"]} == {count},
+        len(curve["reward"]) == len(curve["costs"]) == points,
+        document.get("exact") is None or len(document["exact"]["costs"]) == count,
+        points > 0,
     ]
     if not all(sound):
-        raise ValueError
+        raise UserError("its arrays do not fit together")
+    for part in evaluations:
+        check_evaluated(part, count)
     ends = steps(document)
-    sound = [len(ends) == points, np.all(np.diff(ends, prepend=0) > 0)]
-    for part in (*fresh(document), *filter(None, [document.get("deterministic")])):
-        shape = len(part["reward"]), count
-        sound.append(np.shape(part["costs"]) == shape and shape[0] > 0)
-    if not all(sound):
-        raise ValueError
+    if len(ends) != points or ends[0] < 1 or any(a >= b for a, b in pairwise(ends)):
+        raise UserError("the steps of its curve do not grow from point to point")
+    for name in ("iterations", "steps", "episodes", "first_seed"):
+        if name != "steps" or name in train:  # files of before have no such option
+            size = Annotated[int, Within(0, 2**32)]
+            files.conform(train.get(name), size, f"train.{name}")
+    files.conform(document["cell"]["algorithm"].get("name"), Name, "algorithm.name")
+
+
+def check_evaluated(part: dict[str, Any], count: int) -> None:
+    """Refuse an evaluation without episodes, or with other costs than `count`."""
+    rewards, costs = part["reward"], part["costs"]
+    if not rewards or len(costs) != len(rewards) or {len(x) for x in costs} != {count}:
+        raise UserError("the arrays of an evaluation do not fit together")
 
 
 def steps(document: dict[str, Any]) -> list[int]:
@@ -164,7 +289,12 @@ def fresh(document: dict[str, Any]) -> list[dict[str, Any]]:
     return document.get("evaluations", [last])
 
 
-CHECKS = {"plans": check_plan, "cells": check_cell, "failed": lambda _: None}
+def check_failed(document: dict[str, Any]) -> None:
+    """Refuse a traceback that is no text."""
+    files.conform(document.get("traceback", ""), str, "traceback")
+
+
+CHECKS = {"plans": lambda _: None, "cells": check_cell, "failed": check_failed}
 
 
 def read_cell(folder: Path, name: str) -> dict[str, Any]:
@@ -185,8 +315,8 @@ def finished(folder: Path, name: str) -> bool:
 def write(folder: Path, part: str, name: str, document: dict[str, Any]) -> None:
     """Write a file of the folder in one step."""
     (folder / part).mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"format": FORMAT, **document}, allow_nan=False)
-    write_atomically(folder / part / f"{name}.json", text + "\n")
+    text = files.sealed({"format": FORMAT, **document})
+    files.write(folder / part / f"{name}.json", text)
 
 
 def write_plan(folder: Path, plan: dict[str, Any]) -> None:
@@ -194,17 +324,3 @@ def write_plan(folder: Path, plan: dict[str, Any]) -> None:
     text = json.dumps(plan, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     write(folder, "plans", f"{plan['suite']}-{digest}", plan)
-
-
-@contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
-    """Be the only process that works on a cell; wait until no other does."""
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    with (folder / "runs" / f"{name}.lock").open("w") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.2)
-        yield

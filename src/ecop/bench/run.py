@@ -22,9 +22,17 @@ from typing import Any, NamedTuple
 from ecop.algorithms import ALGORITHMS
 from ecop.api import stop_requests
 from ecop.bench import results
-from ecop.bench.cells import Cell, describe, identity, make_cell, setting
+from ecop.bench.cells import (
+    Cell,
+    describe,
+    identity,
+    make_cell,
+    run_config,
+    setting,
+)
 from ecop.bench.suites import SUITES, Group, Suite
 from ecop.bench.work import FAILED, STOPPED, Child, Outcome
+from ecop.config import refuse_code
 from ecop.envs import ENVS, make
 from ecop.errors import UserError, unknown
 from ecop.recipes import Preset
@@ -409,8 +417,18 @@ def run_plan(
     return tally
 
 
-def repeat(cell: Cell, before: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Run a cell again elsewhere; whether its numbers are the same, and its result."""
+def repeat(
+    cell: Cell, before: dict[str, Any], *, trust: bool = False
+) -> tuple[bool, dict[str, Any]]:
+    """Run a cell again elsewhere; whether its numbers are the same, and its result.
+
+    trust: run the code that the cell names, if its task is none of the library's
+    """
+    config = run_config(cell)
+    if config.train.seeds != 1:
+        raise UserError(f"A cell has one seed, not {config.train.seeds}.")
+    if not trust:
+        refuse_code(config, f"cell {identity(cell)}", "--trust")
     with tempfile.TemporaryDirectory(prefix="ecop-repeat-") as scratch:
         folder = Path(scratch)
         job = Job(identity(cell), cell, clip=False)

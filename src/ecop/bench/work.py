@@ -113,12 +113,14 @@ def main() -> None:
     from ecop.api import Stopped
     from ecop.bench import results
     from ecop.bench.cells import describe, identity
+    from ecop.files import locked
 
     job = json.loads(sys.argv[1])
     cell, folder = job["cell"], Path(job["folder"])
     name = identity(cell)
     try:
-        with results.locked(folder, name):
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        with locked(folder / "runs" / f"{name}.lock", f"Cell {name}", wait=True):
             if not results.finished(folder, name):
                 run_cell(cell, folder, clip=job["clip"], watch=Watch())
     except Stopped:
@@ -189,15 +191,25 @@ def mark_file(path: Path, share: float) -> Path:
 
 def write_mark(path: Path, share: float, found: dict[str, Any]) -> None:
     """Keep an evaluation."""
-    from ecop.runs import write_atomically
+    from ecop import files
 
-    write_atomically(mark_file(path, share), json.dumps({"share": share, **found}))
+    files.write(mark_file(path, share), files.sealed({"share": share, **found}))
 
 
 def read_marks(path: Path) -> list[dict[str, Any]]:
-    """The evaluations that were kept."""
-    files = [mark_file(path, share) for share in SHARES]
-    return [json.loads(file.read_text()) for file in files if file.exists()]
+    """The evaluations that were kept; UserError if one is not as it was written."""
+    from ecop import files
+    from ecop.bench.results import Mark
+    from ecop.errors import UserError
+
+    marks = []
+    for file in (mark_file(path, share) for share in SHARES):
+        if file.exists():
+            mark, intact = files.read(file, Mark)
+            if not intact:
+                raise UserError(f"'{file}' is damaged: its checksum does not match.")
+            marks.append(mark)
+    return marks
 
 
 def measured(run: Any, episodes: int, *, deterministic: bool = False) -> dict[str, Any]:
@@ -245,17 +257,21 @@ def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> N
 
 def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
     """The finished run of a cell, from its newest checkpoint or from the start."""
-    from ecop import api
+    from ecop import api, runs
     from ecop.bench.cells import run_config
     from ecop.errors import UserError
 
+    config = run_config(cell)
     if (path / "config.json").exists():
         try:
-            return api.resume(path, watch=watch)
-        except UserError:  # no checkpoint that is whole, or a config cut short
+            refuse_other(config, runs.read_config(path))
+            read_marks(path)
+            run = api.resume(path, watch=watch)
+            if not runs.lost_metrics(run.config, run.metrics, run.iteration):
+                return run
+        except UserError:  # not this cell's, no whole checkpoint, a damaged file
             pass
     shutil.rmtree(path, ignore_errors=True)
-    config = run_config(cell)
     fields = {name: getattr(config.train, name) for name in cell["train"]}
     return api.train(
         config.task,
@@ -265,6 +281,19 @@ def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
         watch=watch,
         **fields,
     )
+
+
+def refuse_other(config: Any, found: Any) -> None:
+    """Refuse the run folder of another config; beta="auto" was found in the run."""
+    import dataclasses
+
+    from ecop.errors import UserError
+
+    if getattr(config.algorithm, "beta", None) == "auto":
+        algorithm = dataclasses.replace(found.algorithm, beta="auto")
+        found = found._replace(algorithm=algorithm)
+    if found != config:
+        raise UserError("The run folder is of another config.")
 
 
 def curve(metrics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The command line: one file per command; JAX is imported by those that compute."""
 
+import os
 import sys
 
 from ecop.cli.bench import bench_command
@@ -14,7 +15,7 @@ from ecop.cli.resume import resume_command
 from ecop.cli.show import show_command
 from ecop.cli.tasks import list_command
 from ecop.cli.train import train_command
-from ecop.errors import UserError
+from ecop.errors import DiskError, Diverged, UserError
 
 USAGE = """\
 usage: ecop COMMAND ...
@@ -34,7 +35,8 @@ commands:
   report      results of the benchmark as one page: ecop report RESULTS
   check       does an environment keep the contract? ecop check gym:Pendulum-v1
 
-'ecop COMMAND --help' explains a command and all its options.
+'ecop COMMAND --help' explains a command and all its options. Exit codes: 0 done, 1 it
+failed on the way, 2 a mistake in what was asked for, 130 stopped.
 """
 
 COMMANDS = {
@@ -65,4 +67,19 @@ def main(argv: list[str] | None = None) -> None:
     except UserError as error:
         print(f"ecop: {error}", file=sys.stderr)
         code = 2
+    except (DiskError, Diverged) as error:
+        print(f"ecop: {error}", file=sys.stderr)
+        code = 1
+    except MemoryError:
+        print("ecop: There is not enough memory for this.", file=sys.stderr)
+        code = 1
+    except BrokenPipeError:  # whoever read our words has gone
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end
+        code = 1
+    except OSError as error:
+        where = f"'{error.filename}'" if error.filename else "a file"
+        print(f"ecop: {where} cannot be used: {error.strerror}.", file=sys.stderr)
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
     sys.exit(code)

@@ -134,20 +134,23 @@ def repeat_command(argv: list[str]) -> int:
 
         cell: Annotated[Path, tyro.conf.Positional]
         """a file cells/ID.json of a results folder"""
+        trust: bool = False
+        """run the code that the file names, if its task is none of the library's"""
 
     options = parse(Repeat, "bench repeat", argv)
     from ecop.bench import results, run
 
     before = results.read_cell(options.cell.parent.parent, options.cell.stem)
-    same, after = run.repeat(before["cell"], before)
+    same, after = run.repeat(before["cell"], before, trust=options.trust)
     evaluation = json.dumps(after["evaluation"])[:200]
     print(f"{options.cell.stem}: {evaluation} ...")
     if same:
         print("Identical: curve and evaluation are the same numbers.")
         return 0
+    jax = before.get("versions", {}).get("jax")
     print(
-        f"Different: the file was made by ecop {before['ecop']} "
-        f"({before['commit']}, jax {before['versions']['jax']})."
+        f"Different: the file was made by ecop {before.get('ecop')} "
+        f"({before.get('commit')}, jax {jax})."
     )
     return 1
 

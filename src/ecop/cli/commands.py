@@ -34,12 +34,12 @@ def parse(kind: Any, command: str, argv: list[str]) -> Any:
     )
 
 
-def load(path: Path) -> Any:
-    """Load a run; sentences about damaged checkpoints go to standard error."""
+def load(path: Path, *, trust: bool) -> Any:
+    """Load a run; sentences about damaged files go to standard error."""
     from ecop import api
 
     class Stderr(api.Quiet):
         def note(self, text: str) -> None:
             print(f"ecop: {text}", file=sys.stderr)
 
-    return api.load(path, watch=Stderr())
+    return api.load(path, trust=trust, watch=Stderr())

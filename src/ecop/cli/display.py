@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,28 +19,102 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from ecop.api import Diverged, Faulted, Run, Stopped
+from ecop.api import Faulted, Quiet, Run, Stopped
+from ecop.errors import Diverged
 
 RECENT = 20  # iterations that the speed and the time left are estimated from
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WAITS = """
+Stopping: the iteration under way is finished and saved first. Once more ends at once.
+"""
 
 
 def fit(title: str, folder: Path, work: Any) -> int:
     """Train under a display; print the result, or how to go on."""
     shown = watch(title)
-    try:
-        if isinstance(shown, LiveWatch):
-            with shown:
-                work(shown)
-        else:
-            work(shown)
-    except (Diverged, Faulted) as error:
-        print(f"ecop: {error}", file=sys.stderr)
-        return 1
-    except Stopped as stop:
-        print(stop)
-        return 130
-    print(f"Done: {folder}\n  ecop evaluate {folder}\n  ecop plot {folder}")
+    with ended_at_once():
+        try:
+            with shown if isinstance(shown, LiveWatch) else nullcontext():
+                run = work(Unharmed(shown))
+        except (Diverged, Faulted) as error:
+            say(f"ecop: {error}", sys.stderr)
+            return 1
+        except Stopped as stop:
+            say(str(stop))
+            return 130
+    trust = " --trust" if ":" in run.config.task else ""
+    commands = f"  ecop evaluate {folder}{trust}\n  ecop plot {folder}"
+    say(f"Done: {folder}\n{commands}")
     return 0
+
+
+def say(text: str, where: Any = None) -> None:
+    """Print to somebody who may have gone: training does not depend on it."""
+    where = where or sys.stdout
+    try:
+        print(text, file=where, flush=True)
+    except OSError:  # the buffer would fail again at the end of the process
+        os.dup2(os.open(os.devnull, os.O_WRONLY), where.fileno())
+
+
+class Unharmed:
+    """A watch whose terminal or pipe may go away: it is silent from then on."""
+
+    def __init__(self, watch: PlainWatch | LiveWatch) -> None:
+        self.watch: Any = watch
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self.call("note", text)
+
+    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
+        """Pass it on."""
+        self.call("progress", lines, total)
+
+    def advanced(self, run: Run) -> None:
+        """Pass it on."""
+        self.call("advanced", run)
+
+    def call(self, method: str, *args: Any) -> None:
+        """Call the watch, unless it failed before."""
+        try:
+            getattr(self.watch, method)(*args)
+        except OSError:
+            self.watch = Quiet()
+            say("")
+
+
+@contextlib.contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Say what the first Ctrl-C waits for; let a second end the process at once.
+
+    A thread hears of signals while the main thread compiles or waits for a simulator.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+
+    def listen() -> None:
+        heard = 0
+        while data := os.read(ours, 64):
+            heard += sum(number in STOPS for number in data)
+            if heard > 1:
+                time.sleep(1.0)  # for the main thread, if it can
+                os._exit(130)
+            if heard:
+                with contextlib.suppress(OSError):
+                    os.write(2, WAITS.encode())
+        os.close(ours)
+
+    before = signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(theirs)
 
 
 class PlainWatch:

@@ -12,16 +12,25 @@ def evaluate_command(argv: list[str]) -> int:
     return parse(evaluate, "evaluate", argv)
 
 
-def evaluate(run: Path, /, *, episodes: int = 100, deterministic: bool = False) -> int:
+def evaluate(
+    run: Path,
+    /,
+    *,
+    episodes: int = 100,
+    deterministic: bool = False,
+    trust: bool = False,
+) -> int:
     """Run fresh episodes of a run's policies.
 
     Args:
         run: run folder
         episodes: episodes per seed
         deterministic: the most likely actions in place of drawn ones
+        trust: run the code that the folder names, if its task is none of the library's
 
     """
-    found = load(run).evaluate(episodes, deterministic=deterministic)
+    loaded = load(run, trust=trust)
+    found = loaded.evaluate(episodes, deterministic=deterministic)
     print_evaluation(found.summary())
     return 0
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from ecop.cli.commands import load, parse
 from ecop.errors import UserError
+from ecop.files import replacing
 
 
 def render_command(argv: list[str]) -> int:
@@ -18,6 +19,7 @@ def render(
     seed: int = 0,
     out: Path | None = None,
     sumo: Path | None = None,
+    trust: bool = False,
 ) -> int:
     """Animate one fresh episode of a run's policy.
 
@@ -26,9 +28,10 @@ def render(
         seed: which of the trained policies, 0 being the first
         out: GIF or MP4 to write; default: RUN/episode.gif
         sumo: folder for a replay that opens in sumo-gui (Grid and Bottleneck)
+        trust: run the code that the folder names, if its task is none of the library's
 
     """
-    trained = load(run)
+    trained = load(run, trust=trust)
     if not 0 <= seed < len(trained.states):
         raise UserError(f"--seed must be 0 .. {len(trained.states) - 1}.")
     file = out or run / "episode.gif"
@@ -37,7 +40,8 @@ def render(
     from ecop.drawing.film import draw_episode
 
     state = trained.states[seed]
-    draw_episode(trained.learner, state, trained.config.task, file, sumo)
+    with replacing(file) as fresh:
+        draw_episode(trained.learner, state, trained.config.task, fresh, sumo)
     if sumo:
         print(f"sumo-gui -c {sumo / 'replay.sumocfg'}")
     print(file)

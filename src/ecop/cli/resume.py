@@ -10,15 +10,19 @@ def resume_command(argv: list[str]) -> int:
     return parse(resume, "resume", argv)
 
 
-def resume(run: Path, /, *, iterations: int | None = None) -> int:
+def resume(run: Path, /, *, iterations: int | None = None, trust: bool = False) -> int:
     """Go on with a stopped run, to the bit.
 
     Args:
         run: run folder
         iterations: new total number of iterations; default: the run's own
+        trust: run the code that the folder names, if its task is none of the library's
 
     """
     from ecop import api
     from ecop.cli.display import fit
 
-    return fit(str(run), run, lambda w: api.resume(run, iterations=iterations, watch=w))
+    def work(watch: api.Watch) -> api.Run:
+        return api.resume(run, iterations=iterations, trust=trust, watch=watch)
+
+    return fit(str(run), run, work)

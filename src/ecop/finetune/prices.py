@@ -29,16 +29,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from ecop.errors import UserError
+from ecop.files import Count, Name, conform, parse
 
 Numbers = Sequence[float] | np.ndarray
 
 MEMORY = 0.9  # of the running scale, per batch
 FLOOR = 0.1  # of the limit: the least scale of a cost
+
+
+class Saved(TypedDict):
+    """The state as JSON."""
+
+    names: list[Name]
+    batches: Count
+    multiplier: list[float]
+    violation: list[float]
+    deviation: list[float]
 
 
 class Damping(NamedTuple):
@@ -160,11 +171,12 @@ class Prices:
     def load_json(self, text: str) -> None:
         """Take over the state; the limits may differ, the constraints may not."""
         try:
-            state = json.loads(text)
-            arrays = {key: np.array(state[key], np.float64) for key in ARRAYS}
-            names, batches = tuple(state["names"]), int(state["batches"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError("The saved prices are not readable JSON state.") from error
+            state = parse(text)
+            conform(state, Saved)
+        except UserError as error:
+            raise UserError(f"The saved prices are not readable: {error}.") from None
+        arrays = {key: np.array(state[key], np.float64) for key in ARRAYS}
+        names, batches = tuple(state["names"]), state["batches"]
         if names != self.names:
             raise UserError(
                 f"The saved prices belong to {list(names)}, not to {list(self.names)}: "

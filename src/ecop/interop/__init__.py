@@ -19,6 +19,7 @@ from ecop.interop.costs import (
     VectorReward,
     missing,
 )
+from ecop.simulators.guard import staying
 from ecop.simulators.pool import LIVE, SimulatorPool
 from ecop.simulators.wire import imported, reference
 from ecop.types import Constraint, Spec
@@ -100,7 +101,8 @@ def from_gymnasium(
 
     adapter = as_costs(costs)
     make = Maker(env, horizon, options or {})
-    seen = probe(make, adapter)
+    with staying("The environment"):
+        seen = probe(make, adapter)
     if costs == "costs" and not isinstance(seen.costs, ArrayCosts):
         raise missing("costs", {})
     names = seen.costs.names
@@ -148,8 +150,9 @@ def from_name(name: str, **options: Any) -> Any:
     scheme, _, rest = name.partition(":")
     if scheme == "gym":
         return from_gymnasium(rest, **options)
-    make = imported(name)
-    made = make()
+    with staying(f"'{name}'"):
+        make = imported(name)
+        made = make()
     if not isinstance(getattr(made, "spec", None), Spec):
         made.close()
         return from_gymnasium(make, **options)

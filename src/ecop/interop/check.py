@@ -103,7 +103,7 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
     seeds = np.arange(1, episodes + 1, dtype=np.uint32)
     try:
         seen = play(seeds, actions)
-        again = play(seeds, actions)
+        again = play_anew(env, options, made)(seeds, actions)
         other = play(seeds + np.uint32(1000), actions)
     except (SimulatorError, UserError) as error:
         report.note(
@@ -122,6 +122,27 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
         if isinstance(made, SimulatorPool):
             check_ends(report, made)
     return report
+
+
+def play_anew(
+    env: Any, options: dict[str, Any], made: JaxEnv | HostTask
+) -> Callable[[np.ndarray, np.ndarray], Seen]:
+    """A player of the environment made once more, where that can be done.
+
+    What an environment keeps from one episode to the next shows only there.
+    """
+    if made is env or not isinstance(made, HostTask):
+        return player(made)
+
+    def play(seeds: np.ndarray, actions: np.ndarray) -> Seen:
+        fresh = resolve(env, options)
+        assert isinstance(fresh, HostTask)
+        try:
+            return play_host(fresh, seeds, actions)
+        finally:
+            fresh.close()
+
+    return play
 
 
 def resolve(env: Any, options: dict[str, Any]) -> JaxEnv | HostTask:

@@ -13,10 +13,12 @@ from gymnasium.spaces.utils import flatten, flatten_space
 
 from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
+from ecop.simulators import guard
 from ecop.simulators.player import Result
 from ecop.types import Box, Discrete
 
 MAX_ACTIONS = 1024  # of a product of discrete spaces
+FLAGS = (bool, np.bool_)
 
 
 class Maker(NamedTuple):
@@ -49,7 +51,8 @@ class GymnasiumSimulator:
         self.horizon = make.horizon or math.inf
         self.prepare = action_map(self.env.action_space)[1]
         space = self.env.observation_space
-        self.plain = isinstance(space, spaces.Box) and len(space.shape) == 1
+        self.shape = space.shape if isinstance(space, spaces.Box) else None
+        self.plain = self.shape is not None and len(self.shape) == 1
         self.raw: Any = None
         self.t = 0
 
@@ -72,7 +75,17 @@ class GymnasiumSimulator:
 
     def flat(self, observation: Any) -> np.ndarray:
         """An observation as a vector [O]."""
-        return np.asarray(flatten(self.env.observation_space, observation))
+        if self.shape is None:
+            return np.asarray(flatten(self.env.observation_space, observation))
+        array = np.asarray(observation)  # flattening would hide shape and type
+        if array.shape != self.shape:
+            raise guard.Misbehaved(
+                f"{self} gave an observation of shape {array.shape}, not {self.shape}."
+            )
+        return array.reshape(-1)
+
+    def __str__(self) -> str:
+        return str(self.env)
 
     def close(self) -> None:
         """Close the environment."""
@@ -98,6 +111,9 @@ def take(env: Any, action: Any) -> Taken:
             f"The environment's step returned {len(out)} values; Gymnasium's returns 5 "
             "(6 with a cost). Older environments need a wrapper."
         )
+    if not (isinstance(out[-3], FLAGS) and isinstance(out[-2], FLAGS)):
+        guard.flag(out[-3], f"'terminated' of {env}")
+        guard.flag(out[-2], f"'truncated' of {env}")
     return out
 
 

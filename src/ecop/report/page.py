@@ -7,9 +7,11 @@ template escapes all text from results, in the markup as in the JSON.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from ecop.report.tables import Table
 
 POINTS = 150  # of a curve that are drawn
 CLIP_WIDTH = 260  # pixels
+CLIP_PIXELS = 4_000_000  # of a frame that is read
 CLIPS_BYTES = 6_000_000  # of all clips together
 HERE = Path(__file__).parent
 MARKS = {"best": "best", "near": "near best", "above": "above the limit"}
@@ -48,9 +51,11 @@ def page(
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     clips, left_out = clips_of(found, shown)
     done = [arm for arm in shown if arm.documents]
+    style, script = ((HERE / f"page.{kind}").read_text() for kind in ("css", "js"))
     return pages.get_template("page.html").render(
-        style=Markup((HERE / "page.css").read_text()),
-        script=Markup((HERE / "page.js").read_text()),
+        style=Markup(style),
+        script=Markup(script),
+        policy=policy(style, script),
         data=data(done),
         facts=facts(found, shown),
         notes=notes,
@@ -65,6 +70,16 @@ def page(
         plans=found.plans,
         seed_of=seed_of,
         setups=[(arm, config(arm)) for arm in done],
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """What a browser may do: run our script, use our style, show pictures inside."""
+    sums = [hashlib.sha256(f"\n{text}\n".encode()).digest() for text in (style, script)]
+    ours, run = (f"'sha256-{base64.b64encode(sum_).decode()}'" for sum_ in sums)
+    return (
+        f"default-src 'none'; style-src {ours}; script-src {run}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
 
 
@@ -157,13 +172,16 @@ def clips_of(
 def shrunk(file: Path) -> bytes | None:
     """A small copy of a GIF; None if it cannot be read."""
     try:
-        with Image.open(file) as clip:
+        with warnings.catch_warnings(), Image.open(file) as clip:
+            warnings.simplefilter("ignore")
+            if clip.width * clip.height > CLIP_PIXELS or file.is_symlink():
+                return None
             step = 2 if getattr(clip, "n_frames", 1) > 60 else 1
             frames = [
                 frame.convert("RGB") for frame in list(ImageSequence.Iterator(clip))
             ][::step]
             size = CLIP_WIDTH, round(CLIP_WIDTH * clip.height / clip.width)
-    except (OSError, ValueError):
+    except Exception:  # a damaged picture is whatever its reader makes of it
         return None
     small = [f.resize(size, Image.Resampling.LANCZOS).quantize(32) for f in frames]
     buffer = io.BytesIO()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -27,6 +29,16 @@ MEANING = (
 )
 
 
+# What Markdown or a browser would read as markup; a bracket only before what makes it a
+# link, since numbers have brackets too.
+MARKUP = re.compile(r"[\\`*_<>&|~]|!(?=\[)|\](?=[(\[:])|:(?=//)|(?<=www)\.|@")
+
+
+def escaped(text: str) -> str:
+    """Text of one line with everything escaped that Markdown would read as markup."""
+    return MARKUP.sub(lambda sign: f"\\{sign[0]}", " ".join(text.split()))
+
+
 def markdown(found: Results, shown: Sequence[Arm], notes: Sequence[str]) -> str:
     """The tables of every suite that has runs, each with its command, in Markdown."""
     made = (
@@ -39,14 +51,14 @@ def markdown(found: Results, shown: Sequence[Arm], notes: Sequence[str]) -> str:
     parts = ["# Results", *map(wrapped, (made, READING, MEANING))]
     if notes:
         parts.append("## What to know first")
-        parts.append("\n".join(wrapped(note, "- ") for note in notes))
+        parts.append("\n".join(wrapped(escaped(note), "- ") for note in notes))
     for section in dict.fromkeys(arm.section for arm in shown if arm.documents):
         if section == "curves":  # the cells are Table 1's
             continue
-        parts.append(f"## {SECTIONS.get(section, section)}")
+        parts.append(f"## {escaped(SECTIONS.get(section, section))}")
         parts.append(f"    {command(section, shown)}")
         for table in section_tables(section, shown):
-            parts += [f"### {table.title}", grid(table)]
+            parts += [f"### {escaped(table.title)}", grid(table)]
             if table.note:
                 parts.append(wrapped(table.note))
     return "\n\n".join(parts) + "\n"
@@ -67,9 +79,9 @@ def section_tables(section: str, shown: Sequence[Arm]) -> list[Table]:
 def command(section: str, shown: Iterable[Arm]) -> str:
     """The command that runs those tasks of a suite that have runs."""
     mine = [arm for arm in shown if arm.section == section and arm.documents]
-    tasks = " ".join(dict.fromkeys(arm.task for arm in mine))
+    tasks = shlex.join(dict.fromkeys(arm.task for arm in mine))
     seeds = max(len(arm.documents) for arm in mine)
-    return f"ecop bench run {section} --tasks {tasks} --seeds {seeds}"
+    return f"ecop bench run {shlex.quote(section)} --tasks {tasks} --seeds {seeds}"
 
 
 def wrapped(text: str, bullet: str = "") -> str:
@@ -87,12 +99,13 @@ def wrapped(text: str, bullet: str = "") -> str:
 def grid(table: Table) -> str:
     """A table in Markdown; numbers are on the right."""
     rule = ["---"] * table.words + ["---:"] * (len(table.head) - table.words)
-    lines = [table.head, rule, *([_md(e) for e in row] for row in table.rows)]
+    head = [escaped(word) for word in table.head]
+    lines = [head, rule, *([_md(e) for e in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _md(entry: Entry) -> str:
-    text = entry.text.replace("|", "\\|")
+    text = escaped(entry.text)
     wrap = {"best": "**{}**", "near": "*{}*", "above": "{} ↑"}.get(entry.mark, "{}")
     text = wrap.format(text) if text else ""
     return f"{text} ({entry.paper})".strip() if entry.paper else text
@@ -105,7 +118,7 @@ TEX |= {"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
 
 def tex(text: str) -> str:
     """Text with everything escaped that TeX would read as a command."""
-    return "".join(TEX.get(letter, letter) for letter in text)
+    return "".join(TEX.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def latex(tables: Sequence[Table]) -> str:

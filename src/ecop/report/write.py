@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from ecop import files
 from ecop.bench import results
 from ecop.errors import UserError
 from ecop.report import tables, text
 from ecop.report.arms import collect
-from ecop.runs import write_atomically
 
 Format = Literal["html", "md", "latex", "png"]
 DEFAULT = {
@@ -48,5 +48,5 @@ def write(folder: Path, out: Path | None, kind: Format) -> tuple[Path, list[str]
 
         written = page(found, shown, tables.all_tables(shown), notes)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, written)
+    files.write(file, written)
     return file, notes

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecop.errors import UserError
+from ecop.simulators import guard
 from ecop.simulators.acting import Company
 from ecop.types import HostPolicy, Part, Record, Spec
 
@@ -59,6 +59,7 @@ class Cue(NamedTuple):
     policy: HostPolicy
 
 
+KINDS = "fiub"  # of the types of numbers that an observation may have
 Feed = Callable[[bool], Cue | None]  # (whether to wait) -> the next one, if any
 
 
@@ -70,6 +71,12 @@ class Episode:
         self.simulator = simulator
         self.rewards: list[float] = []
         self.costs: list[tuple[float, ...]] = []
+
+
+def name_of(simulator: Simulator) -> str:
+    """What a message calls it."""
+    kind = type(simulator)
+    return kind.__name__ if kind.__str__ is object.__str__ else str(simulator)
 
 
 class Player:
@@ -105,6 +112,7 @@ class Player:
         """Play what `feed` gives; yield number and record as episodes end."""
         self._leave()
         pulse, episodes, horizon = self.pulse, self.episodes, self.spec.horizon
+        shape = (self.spec.observation_size,)
         company: Any = None
         while True:
             while len(episodes) < self.live:
@@ -121,15 +129,19 @@ class Player:
             actions = company.act(len(episodes))
             given = actions if self.prepare is None else self.prepare(actions)
             seen, over = company.observation, []
-            for i, episode in enumerate(episodes):
-                self.now = episode
-                if pulse is not None:
-                    pulse()
-                seen[i], reward, costs, ended = episode.simulator.step(given[i])
-                episode.costs.append(tuple(costs))
-                episode.rewards.append(reward)
-                if ended or len(episode.rewards) == horizon:
-                    over.append((i, ended))
+            with guard.staying("The environment"):
+                for i, episode in enumerate(episodes):
+                    self.now = episode
+                    if pulse is not None:
+                        pulse()
+                    x, reward, costs, ended = episode.simulator.step(given[i])
+                    if getattr(x, "shape", None) != shape or x.dtype.kind not in KINDS:
+                        x = guard.observation(x, *shape, name_of(episode.simulator))
+                    seen[i] = x
+                    episode.costs.append(tuple(costs))
+                    episode.rewards.append(reward)
+                    if ended or len(episode.rewards) == horizon:
+                        over.append((i, ended))
             for i, ended in reversed(over):
                 episode, mover = episodes[i], episodes.pop()
                 record = self._record(episode, company.record(i), ended)
@@ -142,27 +154,26 @@ class Player:
     def close(self) -> None:
         """Close all simulators."""
         self._leave()
-        while self.idle:
-            self.idle.pop().close()
+        with guard.staying("The environment"):
+            while self.idle:
+                self.idle.pop().close()
 
     def _begin(self, cue: Cue) -> np.ndarray:
         """Start an episode; return its first observation [O]."""
         self.now = None
         self._pulse()
         if not self.idle:
-            made = self.make()
+            with guard.staying("The environment"):
+                made = self.make()
             self.prepare = made.prepare if isinstance(made, Preparing) else None
             self.idle.append(made)
         self.episodes.append(Episode(cue, self.idle.pop()))
         self.now = cue
         self._pulse()
-        observation = self.episodes[-1].simulator.reset(cue.part.seed)
-        if np.shape(observation) != (self.spec.observation_size,):
-            raise UserError(
-                f"The observation has the shape {np.shape(observation)}, where the "
-                f"task has {self.spec.observation_size} entries."
-            )
-        return observation
+        simulator = self.episodes[-1].simulator
+        with guard.staying("The environment"):
+            first = simulator.reset(cue.part.seed)
+        return guard.observation(first, self.spec.observation_size, name_of(simulator))
 
     def _pulse(self) -> None:
         if self.pulse is not None:
@@ -171,13 +182,41 @@ class Player:
     def _record(
         self, episode: Episode, told: tuple[np.ndarray, np.ndarray], ended: int
     ) -> Record:
-        costs, wanted = np.array(episode.costs, np.float32), self.spec.cost_names
-        if costs.shape != (len(episode.costs), len(wanted)):
-            raise UserError(
-                f"The steps of an episode gave costs of shape {costs.shape[1:]} where "
-                f"{len(wanted)} were expected."
+        rewards, costs = (
+            np.array(episode.rewards, float),
+            np.array(episode.costs, float),
+        )
+        wanted = len(episode.rewards), len(self.spec.constraints)
+        if rewards.shape != wanted[:1] or costs.shape != wanted:
+            raise guard.Misbehaved(
+                f"The steps of an episode gave rewards of shape {rewards.shape[1:]} "
+                f"and costs of shape {costs.shape[1:]} where {wanted[1]} were expected."
             )
-        return Record(*told, np.array(episode.rewards, np.float32), costs, ended)
+        self._refuse_nonfinite(episode, told[0], rewards, costs)
+        return Record(
+            *told, rewards.astype(np.float32), costs.astype(np.float32), ended
+        )
+
+    def _refuse_nonfinite(
+        self,
+        episode: Episode,
+        observation: np.ndarray,
+        rewards: np.ndarray,
+        costs: np.ndarray,
+    ) -> None:
+        """Refuse what float32 lacks, as of the first step that gave such a number."""
+        parts = {"reward": rewards[:, None], "costs": costs}
+        parts["observation"] = observation[1:]  # of the step before; the first is good
+        bad = {
+            int(np.argmin(good)): name
+            for name, rows in parts.items()
+            if not (good := (np.abs(rows) <= guard.MOST).all(axis=1)).all()
+        }
+        if bad:
+            h, name = min(bad.items())
+            self.now = episode
+            del episode.rewards[h:]  # so `where` is the step that it was
+            guard.numbers(parts[name][h], f"{name} of {name_of(episode.simulator)}")
 
     def _leave(self) -> None:
         """Give up the episodes that a fault or an interrupt has left under way."""

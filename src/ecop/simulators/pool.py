@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from ecop.errors import UserError
+from ecop.simulators import guard
 from ecop.simulators.player import Cue, Player, Simulator
 from ecop.simulators.wire import encode, pack, unpack
 from ecop.simulators.worker import SHARE, START_TIMEOUT, flat
@@ -72,6 +74,7 @@ class Worker:
 
     def __init__(self, timeout: float, **start: Any) -> None:
         self.timeout = timeout
+        mark = uuid.uuid4().hex
         ours, theirs = Pipe()
         trace, trace_end = os.pipe()
         os.set_blocking(trace, False)
@@ -85,11 +88,12 @@ class Worker:
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(), trace_end),
             start_new_session=True,
+            env={**os.environ, guard.MARK: mark},
         )
         theirs.close()
         os.close(trace_end)
         self.connection = ours
-        self.end = weakref.finalize(self, _end, self.process, ours, trace)
+        self.end = weakref.finalize(self, _end, self.process, ours, trace, mark)
         self.trace = trace
         self.started = self.informed = False
         self.hand: list[int] = []
@@ -169,12 +173,17 @@ class Worker:
         return f"Worker process {self.process.pid}"
 
 
-def _end(process: subprocess.Popen[bytes], connection: Connection, trace: int) -> None:
+def _end(
+    process: subprocess.Popen[bytes], connection: Connection, trace: int, mark: str
+) -> None:
     connection.close()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     os.close(trace)
     process.wait()
+    left = guard.end_marked(mark)
+    if left:
+        log.warning("Processes that the environment started are left: %s.", left)
 
 
 class SimulatorPool:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ecop.simulators import guard
 from ecop.simulators.player import Cue, Player
 from ecop.simulators.wire import decode, pack, unpack
 from ecop.types import HostPolicy, Part
@@ -82,7 +83,11 @@ def serve(connection_handle: int, trace_handle: int) -> None:
         os.set_inheritable(handle, False)
     threading.Thread(target=_end_with_parent, args=(trace_handle,), daemon=True).start()
     faulthandler.enable(trace_handle)
-    connection = Connection(connection_handle)
+    with guard.alone():
+        _serve(Connection(connection_handle), trace_handle)
+
+
+def _serve(connection: Connection, trace_handle: int) -> None:
     # A thread reads, so that the parent never waits for a simulator to send us more.
     inbox: SimpleQueue[Message] = SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
@@ -117,9 +122,9 @@ def serve(connection_handle: int, trace_handle: int) -> None:
 
     try:
         watch()
-        player = Player(
-            decode(head["factory"]), decode(head["spec"]), head["live"], watch
-        )
+        with guard.staying("The environment"):
+            make = decode(head["factory"])
+        player = Player(make, decode(head["spec"]), head["live"], watch)
         watch.timeout = head["timeout"]
         watch.rest()
         send("started")
@@ -147,4 +152,5 @@ def _end_with_parent(handle: int) -> None:
     watch = select.poll()
     watch.register(handle, 0)
     watch.poll()
+    guard.end_marked(os.environ.get(guard.MARK, ""))
     os.killpg(0, signal.SIGKILL)
