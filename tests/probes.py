@@ -116,9 +116,7 @@ class Jumps:
     KINDS = 3
 
     def __init__(self, *, horizon: int = 12, limit: float = 1.5) -> None:
-        self.spec = Spec(
-            self.KINDS, Discrete(2), horizon, (Constraint("paid", limit),)
-        )
+        self.spec = Spec(self.KINDS, Discrete(2), horizon, (Constraint("paid", limit),))
         rng = np.random.default_rng(7)
         shape = (horizon, self.KINDS)
         self.gain, self.price = rng.random(shape), rng.random(shape)

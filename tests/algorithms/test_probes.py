@@ -1,5 +1,6 @@
 """Every constrained algorithm on tiny tasks whose answer is known."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -9,23 +10,27 @@ from ecop.algorithms import ALGORITHMS
 from ecop.envs.tabular import TabularEnv
 from ecop.exact import PROBLEMS, solve
 from ecop.training import DISPATCH, Learner, TrainConfig, init_seeds, run_seeds
-from probes import Spend, Walk
+from probes import Jumps, Spend, Walk
 
 CONSTRAINED = [name for name in ALGORITHMS if name != "ppo"]
 PROBE = TrainConfig(
     seeds=1,
     episodes=32,
     hidden=(16,),
-    critic_steps=10,
-    critic_episodes=8,
+    critic_epochs=3,
+    critic_minibatches=4,
     gae_decay=1.0,
 )
 REGION = {"target_kl": 0.02}
-LOOP = {"epochs": 5, "episodes_per_step": 8, "learning_rate": 3e-3}
+LOOP = {"epochs": 5, "minibatches": 4, "learning_rate": 3e-3}
 OPTIONS = {
-    "ecop": {"backward_steps": 6, "passes": 2, "learning_rate": 3e-3},
-    "pdo": {"episodes_per_step": 8, "learning_rate": 5e-3, "multiplier_rate": 1.0},
-    "trpo_lag": REGION,
+    "pdo": {
+        "minibatches": 4,
+        "learning_rate": 3e-3,
+        "multiplier_rate": 5.0,
+        "kl_goal": 0.0,
+    },
+    "trpo_lag": {**REGION, "multiplier_rate": 20.0},
     "cpo": REGION,
     "pcpo": REGION,
 }
@@ -38,13 +43,14 @@ EACH = [
 
 
 @functools.cache
-def trained(name, env, limits=None, iterations=200, slower=1.0):
+def trained(name, env, limits=None, iterations=200, slower=1.0, given=(), config=PROBE):
     """Metrics of a run: reward [K] and costs [K, C], one row per iteration."""
     options = dict(OPTIONS.get(name, LOOP))
     if "learning_rate" in options:
+        options = {**options, **dict(given)}
         options["learning_rate"] /= slower
     spec = env.spec if limits is None else env.spec.with_limits(limits)
-    task = Learner(env, spec, ALGORITHMS[name](**options), PROBE)
+    task = Learner(env, spec, ALGORITHMS[name](**options), config)
     rounds = run_seeds(task, init_seeds(task), [DISPATCH] * (iterations // DISPATCH))
     parts = [part.metrics[0] for part in rounds]
     return tuple(np.concatenate([m[key] for m in parts]) for key in ("reward", "costs"))
@@ -57,6 +63,7 @@ def late(curves, share=50):
 
 SPEND = Spend()
 WALK = Walk()
+JUMPS = Jumps()
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -70,6 +77,51 @@ def test_active_constraint_ends_at_the_limit_and_time_matters(name):
     assert cost[0] == pytest.approx(2.0, abs=0.3)
     # A policy that does not see the time earns 2/6 of all weights: 64 % of the best.
     assert reward > 0.8 * SPEND.optimum(2.0)
+
+
+CONSTANT = (("kl_goal", 0.0),)  # the rate; see the test that is to fail
+WIDE = dataclasses.replace(PROBE, episodes=48, hidden=(32,), gae_decay=0.95)
+
+
+def near_the_optimum_of_jumps(curves, share=0.92):
+    """Nearer than any policy comes that sees the time alone, or the kind alone."""
+    reward, cost = late(curves)
+    best = JUMPS.optimum(1.5)
+    blind = max(JUMPS.optimum(1.5, seen) for seen in ("time", "kind"))
+    assert blind < 0.85 * best
+    assert cost[0] < 1.6
+    assert reward > share * best
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_what_is_best_jumps_from_step_to_step(name):
+    """The start pays 2.9 of an allowed 1.5.
+
+    PDO takes few steps in an iteration, so its multiplier swings around the right one.
+    """
+    curves = trained(name, JUMPS, given=CONSTANT, config=WIDE)
+    assert curves[1][0, 0] > 2.0
+    near_the_optimum_of_jumps(curves, 0.85 if name == "pdo" else 0.92)
+
+
+USUAL = (("epochs", 10), ("minibatches", 8), ("learning_rate", 3e-4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ecop", "ppo_lag"])
+def test_what_is_best_jumps_and_the_rate_follows_the_kl(name):
+    near_the_optimum_of_jumps(trained(name, JUMPS, given=USUAL, config=WIDE))
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    reason="the KL of a policy that has lost its noise is small at any rate: the rate "
+    "that follows it grows 30 times, and the policy leaves the optimum it had reached"
+)
+@pytest.mark.parametrize("name", ["ecop", "p3o"])
+def test_what_is_best_jumps_and_the_rate_has_far_to_grow(name):
+    """At this rate, kept constant, all is well."""
+    near_the_optimum_of_jumps(trained(name, JUMPS, config=WIDE))
 
 
 @pytest.mark.slow
@@ -101,7 +153,8 @@ def test_two_constraints_one_active(name):
 def test_against_the_linear_program(name, problem, capsys):
     cmdp = PROBLEMS[problem]()
     best = solve(cmdp)
-    reward, cost = late(trained(name, _tabular(problem), iterations=300))
+    table = _tabular(problem)
+    reward, cost = late(trained(name, table, iterations=300, given=CONSTANT))
     limit = cmdp.spec.limits[0]
     with capsys.disabled():
         print(
