@@ -16,7 +16,16 @@ from ecop.errors import DiskError
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 TRAIN = ["PointCircle", "pdo", "--seeds", "2", "--episodes", "2", "--horizon", "10"]
-TRAIN += ["--hidden", "4", "--critic-steps", "1", "--iterations", "22"]
+TRAIN += [
+    "--hidden",
+    "4",
+    "--critic-epochs",
+    "1",
+    "--critic-minibatches",
+    "1",
+    "--iterations",
+    "22",
+]
 
 
 def run(*words):
