@@ -58,7 +58,7 @@ def disk(tmp_path):
 
 def test_a_disk_that_fills_up(disk, capsys, tries):
     tries(1, 1)
-    place = disk("size=48k")
+    place = disk("size=96k")
     path = place / "run"
     assert run("train", *TRAIN, "--iterations", 400, "--out", path) == 1
     error = one_sentence(capsys)
