@@ -38,6 +38,8 @@ def state(seed: int, iteration: int) -> TrainState:
     return made(
         key=np.array([seed, 7], np.uint32),
         iteration=np.int32(iteration),
+        steps=np.int32(20 * iteration),
+        length=np.float32(10.0),
         policy={"w": rng.normal(size=(8, 8)).astype(np.float32)},
         critics=rng.normal(size=64).astype(np.float32),
         normaliser=np.float32(iteration),
@@ -57,7 +59,7 @@ def run_seeds(learner, before, counts):
     for count in counts:
         x = np.arange(done + 1, done + count + 1, dtype=np.float32)
         metrics = {"reward": x, "costs": x[:, None], "multipliers": x[:, None]}
-        metrics |= {"kl": x, "failed": x}
+        metrics |= {"kl": x, "failed": x, "env_steps": (20 * x).astype(np.int32)}
         done += count
         yield Round(count, before, states(done), [metrics] * SEEDS)
         before = states(done)
@@ -74,7 +76,12 @@ def shapes(learner):
 def made_up() -> None:
     """Put the stubs in place of all that computes."""
     api.build = lambda config, env=None: SimpleNamespace(
-        env=None, spec=SPEC, algorithm=config.algorithm, config=config.train
+        env=None,
+        spec=SPEC,
+        algorithm=config.algorithm,
+        config=config.train,
+        iterations=config.train.iterations,
+        open_ended=False,
     )
     api.init_seeds = lambda learner: states(0)
     api.run_seeds = run_seeds

@@ -12,7 +12,8 @@ TINY: dict[str, Any] = {
     "episodes": 2,
     "horizon": 10,
     "hidden": (4,),
-    "critic_steps": 1,
+    "critic_epochs": 1,
+    "critic_minibatches": 1,
 }
 
 
@@ -32,6 +33,7 @@ def result(name: str, cell: dict[str, Any]) -> dict[str, Any]:
         "cell": cell,
         "costs": ["stock"],
         "limits": cell["train"]["limits"],
+        "env_steps": 5000,
         "curve": {
             "iteration": list(range(1, 6)),
             "reward": [0.5] * 5,

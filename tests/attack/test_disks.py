@@ -16,7 +16,16 @@ from ecop.errors import DiskError
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 TRAIN = ["PointCircle", "pdo", "--seeds", "2", "--episodes", "2", "--horizon", "10"]
-TRAIN += ["--hidden", "4", "--critic-steps", "1", "--iterations", "22"]
+TRAIN += [
+    "--hidden",
+    "4",
+    "--critic-epochs",
+    "1",
+    "--critic-minibatches",
+    "1",
+    "--iterations",
+    "22",
+]
 
 
 def run(*words):
@@ -49,7 +58,7 @@ def disk(tmp_path):
 
 def test_a_disk_that_fills_up(disk, capsys, tries):
     tries(1, 1)
-    place = disk("size=48k")
+    place = disk("size=96k")
     path = place / "run"
     assert run("train", *TRAIN, "--iterations", 400, "--out", path) == 1
     error = one_sentence(capsys)

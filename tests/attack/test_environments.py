@@ -17,7 +17,13 @@ from ecop import runs
 from ecop.errors import UserError
 from ecop.simulators import guard
 
-OPTIONS: Any = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_steps": 1}
+OPTIONS: Any = {
+    "seeds": 1,
+    "episodes": 2,
+    "hidden": (4,),
+    "critic_epochs": 1,
+    "critic_minibatches": 1,
+}
 FAULTS = {
     "exit": "called sys.exit",
     "quit with a sentence": "called sys.exit.'no licence'",

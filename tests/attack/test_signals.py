@@ -11,7 +11,7 @@ import ecop
 from ecop import runs
 
 OPTIONS = ["--seeds", "1", "--episodes", "2", "--horizon", "10", "--hidden", "4"]
-OPTIONS += ["--critic-steps", "1"]
+OPTIONS += ["--critic-epochs", "1", "--critic-minibatches", "1"]
 
 
 def start(*words, before="pass", **pipes):

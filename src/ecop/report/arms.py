@@ -89,7 +89,7 @@ class Arm:
     @cached_property
     def deterministic(self) -> list[dict[str, Any]]:
         """Fresh episodes of most likely actions, of the runs that have them."""
-        return [d["deterministic"] for d in self.documents if "deterministic" in d]
+        return [d["deterministic"] for d in self.documents if d.get("deterministic")]
 
     def curves(self, points: int) -> tuple[np.ndarray, np.ndarray]:
         """Steps [K], and by run the reward with each cost [S, 1 + C, K].

@@ -208,7 +208,8 @@ def _theirs(figure: Figure, width: int) -> list[Entry]:
 
 def _failed(arm: Arm) -> str:
     """The share of fresh episodes that ended early, which caps their cost."""
-    shares = [d["evaluation"]["failed"] for d in arm.documents]
+    parts = [d["evaluation"] for d in arm.documents]
+    shares = [part["failed"] for part in parts if "failed" in part]
     return f"{100 * np.mean(shares):.0f} %" if shares else ""
 
 
