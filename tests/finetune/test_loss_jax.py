@@ -70,7 +70,7 @@ def test_gradient_is_that_of_the_librarys_objective():
     def library(logp):
         table = jnp.stack([logp, jnp.zeros((N, T))], axis=-1)
         distribution = Categorical(table)  # action 0 has the log probability logp
-        loss, cost = algorithm.terms(distribution, whole, jnp.ones(T), T)
+        loss, cost = algorithm.terms(distribution, whole, jnp.ones(T), jnp.float32(T))
         psi = cost + whole.violation
         multiplier = jnp.asarray(MULTIPLIER, jnp.float32)
         return loss + damped_penalty(psi, multiplier, jnp.float32(BETA), "augmented")

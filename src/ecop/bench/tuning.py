@@ -53,6 +53,7 @@ GRIDS: dict[str, Grid] = {
     },
     "focops": {
         **_DESCENT,
+        "kl_goal": (0.0, 0.001, 0.003),
         **_ASCENT,
         "temperature": (0.5, 1.0, 1.5),
         "multiplier_max": (10.0, 2.0, 50.0),
