@@ -193,7 +193,8 @@ def _predicted(policy, params, batch, new):
         CPO(target_kl=0.01),
         PCPO(target_kl=0.01),
         pytest.param(PCPO(projection="l2", target_kl=0.01), marks=pytest.mark.slow),
-        pytest.param(TRPOLagrangian(), marks=pytest.mark.slow),
+        # A rate at which one violation counts for ten iterations.
+        pytest.param(TRPOLagrangian(multiplier_rate=200.0), marks=pytest.mark.slow),
     ],
 )
 def test_trust_regions_keep_their_promises(algorithm):
