@@ -127,6 +127,10 @@ def test_training_does_not_notice_evaluations(kind, tmp_path, monkeypatch):
     work.Watch().advanced(watched)
     still = watched.evaluate(5, deterministic=True)
     assert not np.array_equal(still.reward, watched.evaluate(5).reward)
+    file = work.mark_file(out, work.SHARES[0])
+    file.write_text(file.read_text().replace('"share": 0.1', '"share": 0.2'))
+    with pytest.raises(UserError, match="checksum does not match"):
+        work.read_marks(out)
 
 
 def test_the_estimate_says_where_it_comes_from(whole, tmp_path, capsys):
