@@ -208,7 +208,9 @@ def test_the_first_ratio_is_one():
 
     @jax.jit
     def ratio(state, episodes):
-        batch, *_ = learner.batch(state, episodes)
+        x = learner.seen(state, episodes)
+        advantages, _ = learner.advantages(state.critics, x, episodes)
+        batch, _ = learner.batch(state, episodes, x, advantages)
         now = learner.policy.over(state.policy, batch.observation)
         return jnp.exp(now.log_prob(batch.action) - batch.log_prob)
 

@@ -226,7 +226,15 @@ def test_a_batch_cut_short_has_the_same_numbers():
     # Values that are not zero.
     values = state.critics._replace(std=state.critics.std._replace(value=jnp.ones(3)))
     state = state._replace(critics=values)
-    made = [jax.jit(task.batch)(state, x) for x in cut_short([5, 2, 4, 1], 5)]
+
+    @jax.jit
+    def parts(episodes):
+        x = task.seen(state, episodes)
+        advantages, values = task.advantages(state.critics, x, episodes)
+        batch, scale = task.batch(state, episodes, x, advantages)
+        return batch, advantages + values, scale
+
+    made = [parts(episodes) for episodes in cut_short([5, 2, 4, 1], 5)]
     (short, target, scale), (long, more, same_scale) = made
     for name in short._fields:
         a, b = (np.asarray(getattr(x, name)) for x in (short, long))

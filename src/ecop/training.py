@@ -1,6 +1,6 @@
 """The path of the data, on one screen: `Learner.iteration`, then `Learner.learn`.
 
-collect -> advantages -> algorithm.update -> critics.fit -> record, for one seed.
+collect -> critics.fit -> advantages -> algorithm.update -> record, for one seed.
 `run_seeds` is the only place that knows there are several seeds.
 (The module is not called `train` because `ecop.train` is the function.)
 """
@@ -195,14 +195,21 @@ class Learner:
     def learn(
         self, state: TrainState, episodes: Episodes
     ) -> tuple[TrainState, Metrics]:
-        """Everything after the episodes are in."""
+        """Everything after the episodes are in.
+
+        The critics are fitted first: values of the policy that played, not of those
+        before it, make the advantages.
+        """
         _, critic_key, update_key = self.keys(state)
-        batch, target, cost_scale = self.batch(state, episodes)
+        x = self.seen(state, episodes)
+        advantages, values = self.advantages(state.critics, x, episodes)
+        critics, critic_loss = self.critics.fit(
+            critic_key, state.critics, x, advantages + values, episodes.alive
+        )
+        advantages, _ = self.advantages(critics, x, episodes)
+        batch, cost_scale = self.batch(state, episodes, x, advantages)
         policy, algorithm, info = self.algorithm.update(
             update_key, self.policy, state.policy, state.algorithm, batch
-        )
-        critics, critic_loss = self.critics.fit(
-            critic_key, state.critics, batch.observation, target, batch.alive
         )
         statistics = state.normaliser
         if self.config.normalise_observations:
@@ -244,23 +251,32 @@ class Learner:
             "entropy": step_mean(new.entropy(), batch.alive),
         }
 
-    def batch(
-        self, state: TrainState, episodes: Episodes
-    ) -> tuple[Batch, Array, averages.Average]:
-        """The algorithm's batch, critics' targets [N, H, 1 + C], running cost scale."""
+    def seen(self, state: TrainState, episodes: Episodes) -> Array:
+        """Observations as the networks see them [N, H, I]: normalised, with time."""
         x = normaliser.apply(state.normaliser, episodes.observation)
-        x = with_time(x, jnp.arange(x.shape[1]), self.spec.horizon)
-        enforced = list(self.spec.enforced)
-        costs = episodes.costs[..., enforced]
-        signal = jnp.concatenate([episodes.reward[..., None], costs], axis=-1)
-        values = self.critics.values(state.critics, x)
+        return with_time(x, jnp.arange(x.shape[1]), self.spec.horizon)
+
+    def advantages(
+        self, critics: Any, x: Array, episodes: Episodes
+    ) -> tuple[Array, Array]:
+        """Advantages and values [N, H, 1 + C] of the reward and the enforced costs."""
+        costs = episodes.costs[..., list(self.spec.enforced)]
+        values = self.critics.values(critics, x)
         advantages = gae(
-            signal,
+            jnp.concatenate([episodes.reward[..., None], costs], axis=-1),
             values,
             episodes.alive,
             discount=self.discount,
             decay=self.config.gae_decay,
         )
+        return advantages, values
+
+    def batch(
+        self, state: TrainState, episodes: Episodes, x: Array, advantages: Array
+    ) -> tuple[Batch, averages.Average]:
+        """The algorithm's batch, and the running scale of the costs."""
+        enforced = list(self.spec.enforced)
+        costs = episodes.costs[..., enforced]
         _, std = moments(advantages[..., :1], episodes.alive)
         _, cost_std = moments(advantages[..., 1:], episodes.alive)
         cost_scale = averages.follow(state.cost_scale, cost_std)
@@ -281,7 +297,7 @@ class Learner:
             reward_scale=or_one(std[0]),
             cost_scale=or_one(cost_scale.value),
         )
-        return batch, advantages + values, cost_scale
+        return batch, cost_scale
 
     @cached_property
     def advance(self) -> Callable[..., tuple[TrainState, Metrics]]:
