@@ -50,6 +50,7 @@ ALGORITHM = {
         "beta": 4.0,
         "caution": 0.5,
         "beta_growth": 1.5,
+        "beta_relax": 1.1,
         "beta_max": 20.0,
         "penalty": "augmented",
         "units": "dimensionless",

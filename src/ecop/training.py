@@ -127,6 +127,7 @@ class Learner:
         return Critics(
             network,
             count,
+            self.discount,
             c.critic_learning_rate,
             c.critic_epochs,
             c.critic_minibatches,

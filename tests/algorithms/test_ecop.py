@@ -74,6 +74,18 @@ def test_penalty(form):
     assert float(ours) == pytest.approx(slow, rel=1e-5)
 
 
+def printed_beta(beta, multiplier, violation, growth, most):
+    """The paper's rule, term by term; multiplier [H][m], `>` for its `>=` (3)."""
+    horizon, count = len(multiplier), len(violation)
+    secondary = 0.0
+    for t in range(horizon):
+        for i in range(count):
+            secondary += max(violation[i], -multiplier[t][i] / beta)
+    norm = max(max(abs(x) for x in row) for row in multiplier)
+    threshold = count**0.5 / beta * norm
+    return min(most, growth * beta) if secondary > threshold else beta
+
+
 @pytest.mark.parametrize(
     ("violation", "multiplier", "grows"),
     [
@@ -81,15 +93,38 @@ def test_penalty(form):
         ([-0.5], [0.2], False),
         ([-0.5], [0.0], False),  # both sides 0: erratum 3
         ([0.0], [0.0], False),
-        ([0.05], [0.9], False),  # within the multiplier's own threshold
+        ([0.05], [0.9], True),  # within a step's threshold, not within that of H
+        ([0.005], [0.9], False),
+        ([0.05, -0.2], [0.9, 0.1], True),
+        ([0.05, -0.2], [0.9, 0.4], False),
     ],
 )
 def test_adaptive_beta(violation, multiplier, grows):
-    beta = jnp.float32(5.0)
-    ours = adapt_beta(beta, jnp.array(multiplier), jnp.array(violation), 2.0, 50.0)
-    assert float(ours) == (10.0 if grows else 5.0)
-    capped = adapt_beta(beta, jnp.array(multiplier), jnp.array(violation), 2.0, 7.0)
-    assert float(capped) == (7.0 if grows else 5.0)
+    horizon, beta = 20, 5.0
+    for most in (50.0, 7.0):
+        ours = adapt_beta(
+            jnp.float32(beta),
+            jnp.array(multiplier),
+            jnp.array(violation),
+            horizon,
+            2.0,
+            (beta, most),
+        )
+        slow = printed_beta(beta, [multiplier] * horizon, violation, 2.0, most)
+        assert float(ours) == slow == (min(most, 10.0) if grows else 5.0)
+
+
+def test_beta_relaxes_to_where_it_started():
+    def after(beta, violation):
+        violation, none = jnp.array([violation]), jnp.zeros(1)
+        bounds = (5.0, 50.0)
+        return float(
+            adapt_beta(jnp.float32(beta), none, violation, 10, 2.0, bounds, 1.5)
+        )
+
+    assert after(12.0, 0.1) == 24.0
+    assert after(12.0, -0.1) == 8.0
+    assert after(6.0, -0.1) == 5.0
 
 
 @pytest.mark.parametrize("steps", [1, 2])

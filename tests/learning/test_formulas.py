@@ -144,7 +144,7 @@ def test_normaliser_merges_batches_and_skips_dead_steps(rng):
 def test_the_fit_over_time_is_that_of_least_squares(rng):
     """Living steps only; the first fit counts in full, the next by a tenth."""
     network = Network("time", 2, (), 1, H, last_scale=0.0)
-    critics = Critics(network, C, learning_rate=1e-9, epochs=1, minibatches=1)
+    critics = Critics(network, C, 1.0, learning_rate=1e-9, epochs=1, minibatches=1)
     x = with_time(floats(rng, N, H, 2), jnp.arange(H), H)
     alive = np.ones((N, H), np.float32)
     alive[0, 2:] = 0.0
@@ -186,7 +186,7 @@ def test_an_average_counts_and_a_zero_is_a_value_like_others():
 def test_a_critic_without_a_network_is_the_mean_by_step(rng):
     """Returns that depend on time alone leave the network nothing to predict."""
     network = Network("time", 2, (4,), 1, H, last_scale=0.01)
-    critics = Critics(network, C, learning_rate=1e-3, epochs=3, minibatches=2)
+    critics = Critics(network, C, 1.0, learning_rate=1e-3, epochs=3, minibatches=2)
     x, alive = with_time(floats(rng, N, H, 2), jnp.arange(H), H), jnp.ones((N, H))
     target = jnp.broadcast_to(jnp.arange(H, 0, -1.0)[None, :, None], (N, H, C))
     state = critics.init(jax.random.key(0))
@@ -195,12 +195,31 @@ def test_a_critic_without_a_network_is_the_mean_by_step(rng):
     np.testing.assert_allclose(critics.values(state, x), target, rtol=1e-3)
 
 
+@pytest.mark.parametrize("discount", [1.0, 0.97])
+def test_over_a_long_horizon_the_trend_is_that_of_a_constant_reward(rng, discount):
+    """Two steps of an episode are enough to know the others."""
+    horizon = 3 * SHORT
+    network = Network("time", 2, (4,), 1, horizon, last_scale=0.0)
+    critics = Critics(network, 1, discount, learning_rate=1e-9, epochs=1, minibatches=1)
+    x = with_time(floats(rng, 1, horizon, 2), jnp.arange(horizon), horizon)
+    slow = np.zeros(horizon + 1)
+    for h in reversed(range(horizon)):
+        slow[h] = 1.0 + discount * slow[h + 1]
+    target = jnp.asarray(slow[None, :-1, None], jnp.float32)
+    alive = np.zeros((1, horizon), np.float32)
+    alive[0, [0, 60]] = 1.0
+    state = critics.init(jax.random.key(0))
+    state, _ = critics.fit(jax.random.key(1), state, x, target, jnp.asarray(alive))
+    values = np.asarray(critics.values(state, x))[0, :, 0]
+    np.testing.assert_allclose(values, slow[:-1], atol=0.03 * slow[0])
+
+
 @pytest.mark.parametrize("form", ["time", "per_step"])
 def test_critics_are_fitted_to_the_living_steps(rng, form):
     """Targets that a linear critic can learn; those of dead steps are no matter."""
     count, horizon = 40, 6
     network = Network(form, 2, (), 1, horizon, last_scale=0.01)
-    critics = Critics(network, 1, learning_rate=0.02, epochs=80, minibatches=5)
+    critics = Critics(network, 1, 1.0, learning_rate=0.02, epochs=80, minibatches=5)
     x = floats(rng, count, horizon, 2)
     target = (
         jnp.sum(x, axis=2, keepdims=True) + jnp.arange(horizon, 0, -1.0)[None, :, None]

@@ -74,6 +74,7 @@ class ECOP:
         multiplier_rate: step size of the multiplier, per dimensionless violation
         caution: standard errors of the measured cost that are added to the violation
         beta_growth: factor p of the adaptive beta; 1 keeps beta fixed
+        beta_relax: factor by which it falls again while C(pi) is small; 1: never
         beta_max: where the adaptive beta stops
         penalty: "augmented" (the completed square alone) or "paper" (lambda twice)
         units: "dimensionless", or "paper" for the literal sums over the horizon
@@ -87,7 +88,8 @@ class ECOP:
     multiplier_rate: float = 5.0
     caution: float = 0.5
     beta_growth: float = 1.0
-    beta_max: float = 100.0
+    beta_relax: float = 1.0
+    beta_max: float = 50.0
     penalty: Literal["augmented", "paper"] = "augmented"
     units: Literal["dimensionless", "paper"] = "dimensionless"
     clip: float = 0.2
@@ -98,15 +100,21 @@ class ECOP:
         require(self, "beta_max clip multiplier_rate", "caution backward_steps")
         if self.beta != "auto" and not self.beta > 0:
             raise UserError(f"beta must be positive or 'auto', not {self.beta}.")
-        if not self.beta_growth >= 1:
-            raise UserError(f"beta_growth must be 1 or more, not {self.beta_growth}.")
+        for name in ("beta_growth", "beta_relax"):
+            value = getattr(self, name)
+            if not value >= 1:
+                raise UserError(f"{name} must be 1 or more, not {value}.")
+
+    @property
+    def first_beta(self) -> float:
+        """Where beta starts; adapted, it does not fall below."""
+        return BETA_LADDER[0] if self.beta == "auto" else self.beta
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        beta = BETA_LADDER[0] if self.beta == "auto" else self.beta
         return State(
             multiplier=jnp.zeros(len(spec.enforced), jnp.float32),
-            beta=jnp.asarray(beta, jnp.float32),
+            beta=jnp.asarray(self.first_beta, jnp.float32),
             optimiser=init_backward(policy, params, self.backward_steps, self.descent),
         )
 
@@ -117,7 +125,13 @@ class ECOP:
         batch = self.in_units(batch)
         violation = batch.violation
         beta = adapt_beta(
-            state.beta, state.multiplier, violation, self.beta_growth, self.beta_max
+            state.beta,
+            state.multiplier,
+            violation,
+            policy.spec.horizon,
+            self.beta_growth,
+            (self.first_beta, self.beta_max),
+            self.beta_relax,
         )
         # (7) lambda <- max(0, lambda + beta Psi(pi_{k-1}, pi_{k-1}))
         rise = self.multiplier_rate * jnp.clip(violation, -REACH, REACH)
@@ -216,15 +230,19 @@ def adapt_beta(
     beta: Float[Array, ""],
     multiplier: Float[Array, " C"],
     violation: Float[Array, " C"],
+    horizon: int,
     growth: float,
-    limit: float,
+    bounds: tuple[float, float],
+    relax: float = 1.0,
 ) -> Float[Array, ""]:
-    """Beta <- min(beta_max, p beta) if C(pi_k) > c_k.
+    """Beta <- min(beta_max, p beta) if C(pi_k) > c_k, else max(beta_min, beta / relax).
 
-    C(pi_k) = sum_i max(J_Ci(pi_k) - d_i, -lambda_i / beta), its mean over t, and
-    c_k = sqrt(m) / beta * max_i lambda_i.
+    C(pi_k) = sum_{t=1..H} sum_i max(J_Ci(pi_k) - d_i, -lambda_t,i / beta) and
+    c_k = sqrt(m) / beta * max_t max_i lambda_t,i, with lambda the same for all t.
     """
     count = violation.shape[0]
-    secondary = jnp.sum(jnp.maximum(violation, -multiplier / beta))
+    secondary = horizon * jnp.sum(jnp.maximum(violation, -multiplier / beta))
     threshold = count**0.5 / beta * jnp.max(multiplier, initial=0.0)
-    return jnp.where(secondary > threshold, jnp.minimum(limit, growth * beta), beta)
+    least, most = bounds
+    grown, relaxed = jnp.minimum(most, growth * beta), jnp.maximum(least, beta / relax)
+    return jnp.where(secondary > threshold, grown, relaxed)

@@ -1,11 +1,12 @@
 """One critic for the reward and one per constraint, fitted to GAE + V.
 
 A return to go falls with time far more than it varies between states, and an advantage
-is a difference of neighbouring values. So a critic is a line of best fit over the
-entries of the time step (for short horizons: the mean of each step) plus a network of
-its own (no shared trunk) for the rest, in units of the rest's running standard
-deviation: the network's error does not grow with the horizon. The fit is smooth: means
-by step would jump where an episode ends and leaves the others.
+is a difference of neighbouring values. So a critic is a trend, a + b times what a
+reward of 1 per step would still bring (for short horizons: the mean of each step), plus
+a network of its own (no shared trunk) for the rest, in units of the rest's running
+standard deviation: the network's error does not grow with the horizon. Means by step
+over a long one would jump where an episode ends and leaves the others; waves would
+follow the noise of a few episodes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ecop.learning.averages import Average
 from ecop.learning.descent import ADAM, descend, sweep
 from ecop.learning.networks import Network
 from ecop.learning.surrogates import step_mean
-from ecop.learning.time import time_size
+from ecop.learning.time import SHORT
 
 RIDGE = 1e-4  # relative to a mean square of 1: steps that are rarely lived share
 
@@ -33,7 +34,7 @@ class CriticState(NamedTuple):
 
     params: Any  # tuple of V network parameters: reward first, then constraints
     optimiser: Any
-    gram: Average  # [T, T] mean product of the time's entries, of which the first is 1
+    gram: Average  # [T, T] mean product of what the fit sees; its first entry is 1
     moment: Average  # [T, V] mean product with the targets
     std: Average  # [V] of the targets around the fit
 
@@ -45,6 +46,7 @@ class Critics:
     Attributes:
         network: one critic
         count: 1 + number of enforced constraints
+        discount: of the targets
         learning_rate: Adam's
         epochs: passes over the batch per fit
         minibatches: gradient steps of a pass; `per_step` takes whole episodes
@@ -52,6 +54,7 @@ class Critics:
 
     network: Network
     count: int
+    discount: float
     learning_rate: float
     epochs: int
     minibatches: int
@@ -60,7 +63,8 @@ class Critics:
         """Fresh critics that predict zero until they are fitted."""
         keys = jax.random.split(key, self.count)
         params = tuple(self.network.init(k) for k in keys)
-        size = 1 + time_size(self.network.horizon)
+        horizon = self.network.horizon
+        size = 1 + (horizon if horizon <= SHORT else 1)
         return CriticState(
             params=params,
             optimiser=ADAM.init(params),
@@ -131,12 +135,18 @@ class Critics:
         return jnp.stack(outputs, axis=-1)
 
     def _time(self, x: Array) -> Array:
-        """1 and the entries of the time step [N, K, T]."""
-        time = x[..., self.network.inputs :]
-        return jnp.concatenate([jnp.ones_like(time[..., :1]), time], axis=-1)
+        """1 and what the trend sees of the time step [N, K, T]."""
+        horizon = self.network.horizon
+        entries = x[..., self.network.inputs :]
+        if horizon > SHORT:
+            left = 0.5 * horizon * (1.0 - entries[..., :1])  # of H steps
+            entries = left / horizon
+            if self.discount < 1.0:
+                entries = (1.0 - self.discount**left) / (1.0 - self.discount**horizon)
+        return jnp.concatenate([jnp.ones_like(entries[..., :1]), entries], axis=-1)
 
     def _fit(self, state: CriticState, x: Array) -> Array:
-        """The fit over time [N, K, V]; 0 before the first."""
+        """The trend [N, K, V]; 0 before the first fit."""
         ridge = RIDGE * jnp.eye(len(state.gram.value), dtype=jnp.float32)
         return self._time(x) @ jnp.linalg.solve(
             state.gram.value + ridge, state.moment.value
