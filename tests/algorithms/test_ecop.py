@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.algorithms.ecop import ECOP, State, adapt_beta, damped_penalty, price
+from ecop.algorithms.ecop import ECOP, State
 from ecop.errors import UserError
+from ecop.learning.damping import adapt_beta, damped_penalty, price
 from ecop.learning.descent import CLIPPED_ADAM, descend
 from ecop.learning.multipliers import REACH
 from ecop.learning.networks import Form, Gaussian, Policy, with_time

@@ -18,9 +18,10 @@ from batches import (
     slow_gradient,
 )
 
-from ecop.algorithms.ecop import ECOP, damped_penalty
+from ecop.algorithms.ecop import ECOP
 from ecop.finetune.loss_jax import cost_rise, ecop_loss
 from ecop.finetune.prices import Damping
+from ecop.learning.damping import damped_penalty
 from ecop.learning.networks import Categorical
 from ecop.types import Batch
 

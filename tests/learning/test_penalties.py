@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from ecop.algorithms.ecop import damped_penalty, price
 from ecop.algorithms.ipo import barrier_slope
+from ecop.learning.damping import damped_penalty, price
 from ecop.learning.minibatch import select_steps
 from ecop.learning.penalties import penalised
 from ecop.learning.surrogates import (

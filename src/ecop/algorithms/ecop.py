@@ -34,10 +34,11 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ecop.errors import UserError, require
 from ecop.learning.backward import backward_descent, init_backward
+from ecop.learning.damping import adapt_beta, damped_penalty, price
 from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.multipliers import REACH
 from ecop.learning.networks import Distribution, Policy
@@ -199,50 +200,3 @@ class ECOP:
         cost = clipped_cost(change, part.cost_adv, self.clip)
         cost = cost if plain else cost - part.cost_adv
         return loss, jnp.sum(weight[..., None] * cost, axis=(0, 1))
-
-
-def price(
-    psi: Float[Array, " C"],
-    multiplier: Float[Array, " C"],
-    beta: Float[Array, ""],
-    form: Literal["augmented", "paper"],
-) -> Float[Array, " C"]:
-    """The slope of `damped_penalty` in psi."""
-    square = jnp.maximum(0.0, multiplier + beta * psi)
-    linear = jnp.where(psi > 0.0, multiplier, 0.0)
-    return square + linear if form == "paper" else square
-
-
-def damped_penalty(
-    psi: Float[Array, " C"],
-    multiplier: Float[Array, " C"],
-    beta: Float[Array, ""],
-    form: Literal["augmented", "paper"],
-) -> Float[Array, ""]:
-    """Penalty terms of the final loss (8); "augmented" is the square of (6) alone."""
-    shift = multiplier / beta
-    square = 0.5 * beta * (jnp.maximum(0.0, psi + shift) ** 2 - shift**2)
-    linear = multiplier * jnp.maximum(0.0, psi)
-    return jnp.sum(square + linear if form == "paper" else square)
-
-
-def adapt_beta(
-    beta: Float[Array, ""],
-    multiplier: Float[Array, " C"],
-    violation: Float[Array, " C"],
-    horizon: int,
-    growth: float,
-    bounds: tuple[float, float],
-    relax: float = 1.0,
-) -> Float[Array, ""]:
-    """Beta <- min(beta_max, p beta) if C(pi_k) > c_k, else max(beta_min, beta / relax).
-
-    C(pi_k) = sum_{t=1..H} sum_i max(J_Ci(pi_k) - d_i, -lambda_t,i / beta) and
-    c_k = sqrt(m) / beta * max_t max_i lambda_t,i, with lambda the same for all t.
-    """
-    count = violation.shape[0]
-    secondary = horizon * jnp.sum(jnp.maximum(violation, -multiplier / beta))
-    threshold = count**0.5 / beta * jnp.max(multiplier, initial=0.0)
-    least, most = bounds
-    grown, relaxed = jnp.minimum(most, growth * beta), jnp.maximum(least, beta / relax)
-    return jnp.where(secondary > threshold, grown, relaxed)
