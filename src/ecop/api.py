@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop import runs
+from ecop import files, runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
@@ -24,8 +24,10 @@ from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
+from ecop.player import Player, to_bytes
 from ecop.recipes import Preset
-from ecop.rollout import Actor, collector, distribution
+from ecop.rollout import Actor, collector, distribution, exporter
+from ecop.simulators.forms import plain
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import (
     DISPATCH,
@@ -116,6 +118,7 @@ class Run:
         self.states = states
         self.metrics = metrics
         self.path = path
+        self._acting: tuple[TrainState, Player] | None = None
 
     @property
     def iteration(self) -> int:
@@ -140,7 +143,8 @@ class Run:
     ) -> np.ndarray:
         """Action at step `h` (0 .. H-1) for an observation [O] or several [N, O].
 
-        The most likely action; one drawn from the policy if a JAX `key` is given. The
+        Vectors in the library's form, computed by JAX; `act` is for environments. The
+        most likely action; one drawn from the policy if a JAX `key` is given. The
         costs were kept within their limits by the drawn actions. `seed` picks among
         the trained policies, 0 being the first.
         """
@@ -153,12 +157,7 @@ class Run:
             )
         if not 0 <= h < spec.horizon:
             raise UserError(f"The step must be 0 .. {spec.horizon - 1}, not {h}.")
-        if seed not in range(len(self.states)):
-            raise UserError(
-                f"seed picks one of the {len(self.states)} trained policies: "
-                f"0 .. {len(self.states) - 1}, not {seed}."
-            )
-        state = self.states[seed]
+        state = self.state(seed)
         actor = Actor(state.policy, state.normaliser)
         policy = self.learner.policy
         rows = jnp.asarray(np.atleast_2d(x))
@@ -168,6 +167,70 @@ class Run:
         else:
             action = actions.sample(policy.noise(key, rows.shape[:1]))
         return np.asarray(action)[0] if x.ndim == 1 else np.asarray(action)
+
+    def state(self, seed: int) -> TrainState:
+        """What training has made of a seed, 0 being the first."""
+        if seed not in range(len(self.states)):
+            raise UserError(
+                f"seed picks one of the {len(self.states)} trained policies: "
+                f"0 .. {len(self.states) - 1}, not {seed}."
+            )
+        return self.states[seed]
+
+    def player(self, seed: int = 0) -> Player:
+        """A trained policy in NumPy, which acts by itself."""
+        state = self.state(seed)
+        if nonfinite(state):
+            raise Diverged(
+                f"The policy of seed {seed} holds NaN or infinity; train again with "
+                "smaller steps."
+            )
+        spec = self.learner.spec
+        actor = Actor(state.policy, state.normaliser)
+        policy, spread = exporter(self.learner.policy)(actor)
+        forms = getattr(self.learner.env, "forms", None)
+        return Player(
+            self.config.task,
+            spec.horizon,
+            policy,
+            np.atleast_2d(spread),
+            forms or plain(spec.observation_size, spec.action),
+        )
+
+    def act(
+        self,
+        observation: Any,
+        h: int,
+        *,
+        seed: int = 0,
+        rng: np.random.Generator | None = None,
+    ) -> Any:
+        """The action for `env.step` at step `h` (0 .. H-1), from its raw observation.
+
+        Observations and actions are those of the Gymnasium environment: Dict and other
+        spaces, bounds, starts. The most likely action; one drawn from the policy, as in
+        training, if a NumPy generator is given.
+        """
+        state = self.state(seed)
+        if self._acting is None or self._acting[0] is not state:
+            self._acting = state, self.player(seed)
+        return self._acting[1].act(observation, h, rng=rng)
+
+    def export(self, file: str | Path, *, seed: int = 0) -> Path:
+        """Write a trained policy for use without this library (docs/deploy.md).
+
+        file: ends in .npz (NumPy plays it, `ecop.player`) or in .onnx
+        """
+        file, player = Path(file), self.player(seed)
+        if file.suffix == ".npz":
+            files.write(file, to_bytes(player))
+        elif file.suffix == ".onnx":
+            from ecop.onnx_file import to_onnx
+
+            files.write(file, to_onnx(player))
+        else:
+            raise UserError(f"The file must end in .npz or .onnx, not '{file.name}'.")
+        return file
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False

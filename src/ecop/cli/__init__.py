@@ -8,6 +8,7 @@ from ecop.cli.check import check_command
 from ecop.cli.commands import dispatch
 from ecop.cli.evaluate import evaluate_command
 from ecop.cli.exact import exact_command
+from ecop.cli.export import export_command
 from ecop.cli.plot import plot_command
 from ecop.cli.render import render_command
 from ecop.cli.report import report_command
@@ -30,6 +31,7 @@ commands:
   evaluate    fresh episodes of a run: reward, costs, feasibility
   plot        learning curves of a run
   render      animation of an episode
+  export      a trained policy as a file: .npz for NumPy, .onnx
   exact       tabular tasks against their exact optimum
   bench       every table and figure of the paper: ecop bench run smoke
   report      results of the benchmark as one page: ecop report RESULTS
@@ -47,6 +49,7 @@ COMMANDS = {
     "evaluate": evaluate_command,
     "plot": plot_command,
     "render": render_command,
+    "export": export_command,
     "exact": exact_command,
     "bench": bench_command,
     "report": report_command,

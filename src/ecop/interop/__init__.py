@@ -110,7 +110,7 @@ def from_gymnasium(
         raise UserError(f"Two costs have the same name: {', '.join(names)}.")
     spec = Spec(
         seen.observation_size,
-        seen.action,
+        seen.forms.action.space,
         seen.horizon,
         tuple(Constraint(name, float("inf")) for name in names),
     )
@@ -138,6 +138,7 @@ def from_gymnasium(
         workers=workers,
         timeout=timeout,
         live=live,
+        forms=seen.forms,
         recipe=recipe,
     )
 
