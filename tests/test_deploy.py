@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from typing import Any
 
 import gymnasium
 import jax
@@ -58,22 +59,22 @@ def lively(run, seed=0):
     return run
 
 
-def made_run(action, form="time", hidden=(8, 5), std="shared", horizon=6, env=None):
-    spec = env.spec if env else Spec(5, action, horizon, (Constraint("heat", 1.0),))
+def made_run(action, form: Any = "time", hidden=(8, 5), std: Any = "shared", horizon=6):
+    spec = Spec(5, action, horizon, (Constraint("heat", 1.0),))
     train = TrainConfig(seeds=2, policy=form, hidden=hidden, std=std)
-    learner = Learner(env, spec, ecop.PPO(), train)
+    learner = Learner(None, spec, ecop.PPO(), train)
     config = RunConfig("Mine", learner.algorithm, train)
     return lively(Run(config, learner, init_seeds(learner), [], None))
 
 
-def distribution(run, x, h, seed=0):
+def distribution(run, x, h, seed=0) -> Any:
     state = run.states[seed]
     actor = rollout.Actor(state.policy, state.normaliser)
     rows, step = jnp.asarray(x[None]), jnp.int32(h)
     return rollout.distribution(run.learner.policy, actor, rows, step)
 
 
-def open_onnx(file):
+def open_onnx(file) -> Any:
     return onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
 
 
@@ -159,6 +160,7 @@ OBSERVATIONS = [
 @pytest.mark.parametrize("space", OBSERVATIONS, ids=str)
 def test_observations_are_flattened_as_gymnasium_does(space):
     form = leaves(space)
+    assert form is not None
     assert form == json.loads(json.dumps(form))
     space.seed(0)
     for _ in range(20):
@@ -180,7 +182,7 @@ def test_other_observations_stay_vectors():
         spaces.Box(0, 255, (3,), np.uint8),
         spaces.Discrete(3, start=5),
         spaces.MultiDiscrete([2, 3, 4], start=[0, 5, -1]),
-        spaces.MultiDiscrete([[2, 3], [3, 2]]),
+        spaces.MultiDiscrete(np.array([[2, 3], [3, 2]])),
         spaces.MultiBinary([2, 2]),
     ],
     ids=str,
@@ -237,7 +239,7 @@ def test_a_dict_environment_from_training_to_the_file(tmp_path):
     run = ecop.train(env, "ppo", iterations=1, **tiny)
     played = player.load(run.export(tmp_path / "policy.npz"))
     graph = open_onnx(run.export(tmp_path / "policy.onnx"))
-    maze = Maze()
+    maze: Any = Maze()
     seen, _ = maze.reset(seed=0)
     for h in range(7):
         action = run.act(seen, h)
@@ -281,7 +283,7 @@ def test_files_that_are_no_policy(tmp_path):
         ({"about": text(action={**about["action"], "low": [0.0] * 7})}, "own shape"),
         ({"about": text(horizon=5)}, "do not fit together"),
     ):
-        kept = {k: v for k, v in (arrays | change).items() if v is not None}
+        kept: Any = {k: v for k, v in (arrays | change).items() if v is not None}
         np.savez(bad, **kept)
         with pytest.raises(UserError, match=f"bad.npz' is no policy: .*{words}"):
             player.load(bad)
