@@ -244,7 +244,7 @@ def test_a_dict_environment_from_training_to_the_file(tmp_path):
     for h in range(7):
         action = run.act(seen, h)
         np.testing.assert_array_equal(action, played.act(seen, h))
-        x = flatten(maze.observation_space, seen)[None].astype(np.float32)
+        x = np.asarray(flatten(maze.observation_space, seen), np.float32)[None]
         (theirs,) = graph.run(["action"], {"observation": x, "step": np.array([h])})
         np.testing.assert_array_equal(theirs[0], action)
         seen, *_ = maze.step(action)

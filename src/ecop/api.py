@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,21 +39,24 @@ from ecop.training import (
     stack,
 )
 from ecop.types import TrainState
+from ecop.watching import Watch, watch_of
 
 CHECKPOINT_EVERY = 20  # iterations
 
 
 class Faulted(RuntimeError):
-    """Simulator or disk failed for good; `run` holds the last whole iteration."""
+    """Simulator, disk or a watch failed; `run` holds the last whole iteration."""
 
-    def __init__(self, run: Run, error: SimulatorError | DiskError) -> None:
+    def __init__(self, run: Run, error: Exception) -> None:
         self.run = run
         how = f"Training stopped after iteration {run.iteration}."
         if isinstance(error, DiskError):
             how += f" The checkpoints before it are whole; make room and {go_on(run)}"
         elif run.path is not None:
             how += f" It is saved; {go_on(run)}"
-        super().__init__(f"{error}\n{how}")
+        known = isinstance(error, DiskError | SimulatorError)
+        what = error if known else f"A watch raised {type(error).__name__}: {error}"
+        super().__init__(f"{what}\n{how}")
 
 
 class Stopped(KeyboardInterrupt):
@@ -73,35 +76,6 @@ def go_on(run: Run) -> str:
     return f"go on with:\n  ecop resume {run.path}{trust}"
 
 
-class Watch(Protocol):
-    """Somebody who looks on while training runs."""
-
-    def note(self, text: str) -> None:
-        """One sentence about something out of the ordinary."""
-        ...
-
-    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-        """The newest metrics of every seed; `total` iterations are planned."""
-        ...
-
-    def advanced(self, run: Run) -> None:
-        """A few more iterations are done; they are not saved yet."""
-        ...
-
-
-class Quiet:
-    """A watch that says nothing."""
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
-
-    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-        """Ignore it."""
-
-    def advanced(self, run: Run) -> None:
-        """Ignore it."""
-
-
 class Run:
     """A training run: its config, its policies, its metrics."""
 
@@ -118,6 +92,7 @@ class Run:
         self.states = states
         self.metrics = metrics
         self.path = path
+        self.stopped: str | None = None  # why a watch ended training, if one did
         self._acting: tuple[TrainState, Player] | None = None
 
     @property
@@ -254,7 +229,7 @@ def train(
     limits: Sequence[float] | None = None,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: Any = "progress",
     **options: Any,
 ) -> Run:
     """Train `algorithm` (default: e-COP), a name or its options, on a task.
@@ -267,10 +242,11 @@ def train(
     env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
+    watch: who looks on: "progress", "tensorboard", "wandb", a watch of your own
+        (`ecop.watching`), a list of these, or None
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
     """
     configure_jax()
-    watch = watch or Quiet()
     algorithm = "ecop" if algorithm is None else algorithm
     name = algorithm if isinstance(algorithm, str) else algorithm_name(algorithm)
     if preset != "default" and name is not algorithm:
@@ -292,6 +268,7 @@ def train(
     config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
     path = None if out is None else Path(out)
+    watch = watch_of(watch, f"{task} {name}")
     with stop_requests() as stopping, writer(path, watch, new=True):
         run = _begin(config, learner, path, watch)
         _fit(run, watch, stopping)
@@ -306,9 +283,11 @@ def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch)
             algorithm=dataclasses.replace(config.algorithm, beta=beta)
         )
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
+    run = Run(config, learner, init_seeds(learner), [], path)
+    watch.began(run)
     if path is not None:
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
-    return Run(config, learner, init_seeds(learner), [], path)
+    return run
 
 
 def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:
@@ -357,16 +336,18 @@ def load(
     *,
     env: Any = None,
     trust: bool = False,
-    watch: Watch | None = None,
+    watch: Any = "progress",
 ) -> Run:
     """Load a run folder: its newest intact checkpoint and its metrics.
 
     env: the environment, for a run that was trained on one given as an object
     trust: import and run the code that the folder names, if its task is none of the
         library's; without it such a folder is refused, unless `env` is given
+    watch: who hears of damaged files; None: nobody
     """
     configure_jax()
-    path, watch = Path(path), watch or Quiet()
+    path = Path(path)
+    watch = watch_of(watch, str(path))
     config = runs.read_config(path)
     if env is None and not trust:
         refuse_code(config, path, "--trust (in Python trust=True, or env=... again)")
@@ -390,14 +371,16 @@ def resume(
     iterations: int | None = None,
     env: Any = None,
     trust: bool = False,
-    watch: Watch | None = None,
+    watch: Any = "progress",
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
     env, trust: as for `load`
+    watch: as for `train`
     """
-    path, watch = Path(path), watch or Quiet()
+    path = Path(path)
+    watch = watch_of(watch, str(path))
     with stop_requests() as stopping, writer(path, watch):
         run = load(path, env=env, trust=trust, watch=watch)
         if iterations is not None:
@@ -413,6 +396,7 @@ def resume(
             runs.rewrite_train(path, run.config.train)
         runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
+        watch.began(run)
         _fit(run, watch, stopping)
     return run
 
@@ -425,22 +409,43 @@ def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
         if stopping.is_set():
             raise Stopped(run)
-    with saved_on_fault(run):
-        for part in run_seeds(run.learner, run.states, plan(run)):
-            seconds = time.perf_counter() - start
-            _refuse_nonfinite(run, part)
-            lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
-            run.metrics += lines
-            run.states = part.after
-            watch.progress(lines[-len(run.states) :], total)
-            watch.advanced(run)
-            if run.path is not None:
-                runs.append_metrics(run.path, lines)
-                due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
-                if due or stopping.is_set():
-                    runs.save_checkpoint(run.path, run.states)
-            if stopping.is_set() and not run.finished:
-                raise Stopped(run)
+    try:
+        with saved_on_fault(run):
+            for part in run_seeds(run.learner, run.states, plan(run)):
+                seconds = time.perf_counter() - start
+                _refuse_nonfinite(run, part)
+                lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
+                run.metrics += lines
+                run.states = part.after
+                told = _tell(run, watch, lines, total)
+                if run.path is not None:
+                    runs.append_metrics(run.path, lines)
+                    due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
+                    if due or told or stopping.is_set():
+                        runs.save_checkpoint(run.path, run.states)
+                if isinstance(told, Exception):
+                    raise Faulted(run, told) from told
+                if stopping.is_set() and not run.finished:
+                    raise Stopped(run)
+                if told and not run.finished:
+                    run.stopped = told
+                    watch.note(told)
+                    return
+    finally:
+        watch.ended(run)
+
+
+def _tell(
+    run: Run, watch: Watch, lines: list[dict[str, Any]], total: int
+) -> str | Exception | None:
+    """A watch's reason to stop here, or what it raised: the run is saved first."""
+    try:
+        watch.progress(lines[-len(run.states) :], total)
+        return watch.advanced(run)
+    except (DiskError, Diverged, SimulatorError):
+        raise
+    except Exception as error:
+        return error
 
 
 def plan(run: Run) -> Iterator[int]:
