@@ -9,8 +9,9 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from ecop.learning.options import values
 from ecop.player import Player, to_bytes
 from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution, exporter
+from ecop.showing import table_html, table_text
 from ecop.simulators.forms import plain
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import (
@@ -40,6 +42,10 @@ from ecop.training import (
 )
 from ecop.types import TrainState
 from ecop.watching import Watch, watch_of
+
+if TYPE_CHECKING:
+    from ecop.drawing.curves import Curves
+    from ecop.drawing.film import Clip
 
 CHECKPOINT_EVERY = 20  # iterations
 
@@ -207,6 +213,91 @@ class Run:
             raise UserError(f"The file must end in .npz or .onnx, not '{file.name}'.")
         return file
 
+    def plot(
+        self,
+        file: str | Path | None = None,
+        *,
+        x: Literal["iterations", "episodes", "steps", "seconds"] = "iterations",
+    ) -> Curves:
+        """Learning curves: a figure, which notebooks show, and a picture if asked for.
+
+        file: ends in .png, .svg or .pdf
+        """
+        from ecop.drawing.curves import Series, draw_curves
+
+        title = f"{algorithm_name(self.config.algorithm)} on {self.config.task}"
+        if not self.metrics:
+            raise UserError("The run has no metrics yet; nothing can be plotted.")
+        series = Series("", self.metrics, self.learner.spec.cost_names)
+        figure = draw_curves([series], title, x)
+        if file is not None:
+            if Path(file).suffix.lower() not in (".png", ".svg", ".pdf"):
+                raise UserError(f"'{file}' must end in .png, .svg or .pdf.")
+            with files.replacing(Path(file)) as fresh:
+                figure.savefig(fresh, dpi=130)
+        return figure
+
+    def render(
+        self,
+        file: str | Path | None = None,
+        *,
+        seed: int = 0,
+        sumo: str | Path | None = None,
+    ) -> Clip:
+        """An animation of a fresh episode, which notebooks show.
+
+        file: ends in .gif or .mp4
+        seed: which of the trained policies, 0 being the first
+        sumo: folder for a replay that opens in sumo-gui (Grid and Bottleneck)
+        """
+        from ecop.drawing.film import clip
+
+        return clip(
+            self.learner,
+            self.state(seed),
+            self.config.task,
+            None if file is None else Path(file),
+            None if sumo is None else Path(sumo),
+        )
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f", '{self.path}'"
+        rows = [
+            (name, value if limit is None else f"{value} / {limit:g}")
+            for name, value, limit in self._newest()
+        ]
+        return table_text(f"<Run {self._title()}{where}>", rows)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [escape(name), value, "" if limit is None else f"{limit:g}"]
+            for name, value, limit in self._newest()
+        ]
+        below = "" if self.path is None else str(self.path)
+        header = ("last iteration, mean over seeds", "", "limit")
+        return table_html(self._title(), header, rows, below)
+
+    def _title(self) -> str:
+        count = len(self.states)
+        return (
+            f"{self.config.task} {algorithm_name(self.config.algorithm)}: iteration "
+            f"{self.iteration}/{self.learner.iterations}, {count} "
+            f"seed{'s' * (count > 1)}"
+        )
+
+    def _newest(self) -> list[tuple[str, str, float | None]]:
+        """Reward and costs of the last iteration, means over seeds, with limits."""
+        lines = self.metrics[-len(self.states) :]
+        if not lines:
+            return []
+        rows: list[tuple[str, str, float | None]] = []
+        rewards = [line["reward"] for line in lines]
+        rows.append(("reward", f"{np.mean(rewards):.2f}", None))
+        for i, name in enumerate(self.learner.spec.cost_names):
+            costs = [line["costs"][i] for line in lines]
+            rows.append((name, f"{np.mean(costs):.2f}", lines[-1]["limits"][i]))
+        return rows
+
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False
     ) -> Evaluation:
@@ -255,9 +346,11 @@ def train(
     bounds = as_limits(limits)
     env, named = None, env_options or {}
     if not isinstance(task, str):
-        env = task
-        recipe = env.recipe if isinstance(env, SimulatorPool) else None
-        task, named = recipe or (type(env).__name__, None)
+        env, recipe = task, None
+        task, named = type(env).__name__, None
+        if isinstance(env, SimulatorPool):
+            recipe = env.recipe
+            task, named = recipe or (env.name, None)
         if recipe is not None:  # the name alone does not say how long an episode is
             options = {"horizon": env.spec.horizon} | options
             bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds

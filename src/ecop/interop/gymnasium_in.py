@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,13 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
+from ecop.drawing.scenes import Pictures
 from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
 from ecop.simulators import guard
 from ecop.simulators.forms import ActionForm, Chosen, Combined, Forms, Leaf, Scaled
 from ecop.simulators.player import Result
-from ecop.types import Box, Discrete
+from ecop.types import Box, Discrete, Played
 
+FRAMES = 150  # of a film, at most
 MAX_ACTIONS = 1024  # of a product of discrete spaces
 FLAGS = (bool, np.bool_)
 
@@ -91,6 +93,47 @@ class GymnasiumSimulator:
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+
+class Filming(NamedTuple):
+    """Plays an episode again in an environment that draws itself (`rgb_array`)."""
+
+    make: Maker
+    form: ActionForm
+
+    def __call__(self, episode: Played) -> Pictures:
+        """Pictures of the episode, after each of its steps."""
+        make = self.make._replace(
+            options={**self.make.options, "render_mode": "rgb_array"}
+        )
+        try:
+            env = make()
+        except (TypeError, gymnasium.error.Error, ImportError) as error:
+            raise UserError(
+                f"The environment cannot be made with render_mode='rgb_array', so it "
+                f"has no pictures: {error}"
+            ) from None
+        if getattr(env, "render_mode", None) != "rgb_array":
+            env.close()
+            raise UserError(
+                f"{env} has no render mode 'rgb_array', so it has no pictures."
+            )
+        stride = -(-len(episode.reward) // FRAMES)
+        fps = env.metadata.get("render_fps") or 25
+        return Pictures(self.frames(env, episode, stride), stride, 1.0 / fps)
+
+    def frames(self, env: Any, episode: Played, stride: int) -> Iterator[np.ndarray]:
+        """One after the first step, then every `stride`."""
+        try:
+            env.reset(seed=episode.seed)
+            for h, action in enumerate(self.form(episode.action)):
+                take(env, action)
+                if h % stride == 0:
+                    yield np.asarray(env.render(), np.uint8)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise UserError(f"{env} cannot be drawn: {error}") from None
+        finally:
+            env.close()
 
 
 class Factory(NamedTuple):

@@ -197,6 +197,7 @@ class SimulatorPool:
         ends: episodes that ended before the horizon, by kind
         faults: workers that were replaced
         forms: what its observations and actions are outside of the library
+        name: what reports call the task
         recipe: name and options to build the same pool again, where that is possible
         film: how the task shows an episode; without one the pool is not `Filmed`
 
@@ -212,6 +213,7 @@ class SimulatorPool:
         live: int = LIVE,
         film: Callable[[Played], Any] | None = None,
         forms: Forms | None = None,
+        name: str = "SimulatorPool",
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         longest = threading.TIMEOUT_MAX / (1.0 + SHARE)
@@ -221,6 +223,7 @@ class SimulatorPool:
             raise UserError(f"live must be at least 1, not {live}.")
         self.spec = spec
         self.forms = forms
+        self.name = name
         self.recipe = recipe
         self.film = film
         self.workers = workers
