@@ -236,7 +236,7 @@ class Maze(gymnasium.Env):
 def test_a_dict_environment_from_training_to_the_file(tmp_path):
     env = ecop.from_gymnasium(Maze, horizon=7, limits=[3.0])
     tiny = {"episodes": 2, "hidden": (4,), "critic_epochs": 1, "seeds": 1}
-    run = ecop.train(env, "ppo", iterations=1, **tiny)
+    run = ecop.train(env, "ppo", iterations=1, watch=None, **tiny)
     played = player.load(run.export(tmp_path / "policy.npz"))
     graph = open_onnx(run.export(tmp_path / "policy.onnx"))
     maze: Any = Maze()
@@ -347,7 +347,9 @@ def test_bad_exports_are_said_and_nothing_is_written(tmp_path, monkeypatch):
 def test_the_command_exports(tmp_path, capsys):
     path, file = tmp_path / "run", tmp_path / "policy.npz"
     tiny = {"episodes": 2, "horizon": 10, "hidden": (4,), "critic_epochs": 1}
-    run = ecop.train("PointCircle", "ppo", seeds=2, iterations=1, out=path, **tiny)
+    run = ecop.train(
+        "PointCircle", "ppo", seeds=2, iterations=1, out=path, watch=None, **tiny
+    )
     with pytest.raises(SystemExit) as end:
         cli.main(["export", str(path), str(file), "--seed", "1"])
     assert end.value.code == 0

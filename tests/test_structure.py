@@ -48,13 +48,14 @@ ALLOWED: dict[str, set[str]] = {
     "drawing": NOUNS,
     "drawing.scenes": set(),
     "drawing.film": LEARNER | {"drawing", "evaluate", "files"},
+    "live": RUN,
     "interop": NOUNS | {"simulators", "envs", "rollout", "drawing.scenes"},
     "exact": NOUNS | {"envs.tabular"},
     "exact.learned": LEARNER | {"envs.tabular"},
     "bench": RUN | {"drawing.film", "exact"},
     "finetune": NOUNS | {"learning", "files"},
     "report": NOUNS | {"bench", "evaluate", "files", "__init__"},
-    "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop"},
+    "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop", "live"},
 }
 
 
