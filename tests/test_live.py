@@ -143,9 +143,12 @@ def test_long_curves_are_thinned(path):
     assert found["x"][-1] == 1000
 
 
-def test_strangers_code_is_not_run_for_a_clip(tmp_path):
+def test_strangers_code_is_not_run_for_a_clip(tmp_path, monkeypatch):
+    (tmp_path / "live_costs.py").write_text("def one(*step):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     env = ecop.from_gymnasium(
-        "CartPole-v1", horizon=5, costs="simulators:unsafe", limits=[1.0]
+        "CartPole-v1", horizon=5, costs="live_costs:one", limits=[1.0]
     )
     path = tmp_path / "run"
     ecop.train(env, "ppo", iterations=1, out=path, watch=None, seeds=1, episodes=2)

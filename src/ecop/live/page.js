@@ -3,7 +3,7 @@
   const EVERY = 2000; // ms between two looks
   const NS = "http://www.w3.org/2000/svg";
   const WIDTH = 400, HEIGHT = 240;
-  const EDGE = { left: 52, right: WIDTH - 8, top: 10, bottom: HEIGHT - 34 };
+  const EDGE = { left: 52, right: WIDTH - 18, top: 10, bottom: HEIGHT - 34 };
   const byId = (id) => document.getElementById(id);
   let seen = "";
   let clip = 0;
