@@ -27,7 +27,7 @@ import jax
 import numpy as np
 
 import ecop
-from ecop.interop.gymnasium_in import action_map
+from ecop.interop.gymnasium_in import action_form
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collect_host, exporter
@@ -54,7 +54,7 @@ def drawn(name: str, policy: Policy, rows: int) -> Any:
         actions = np.exp(policy.initial_log_std) * np.asarray(noise)
     else:
         actions = np.argmax(noise, axis=-1).astype(np.int32)
-    to_actions = action_map(make(name).action_space)[1]
+    to_actions = action_form(make(name).action_space)
     return [np.asarray(to_actions(part)) for part in actions]
 
 
@@ -79,7 +79,7 @@ def sync(name: str, policy: Policy, acting: bool) -> Callable[[], int]:
     actions = drawn(name, policy, COUNT)
     plain, spread = exporter(policy)(actor(policy))
     noise = spread * np.asarray(policy.noise(jax.random.key(1), (STEPS, COUNT)))
-    to_actions = action_map(make(name).action_space)[1]
+    to_actions = action_form(make(name).action_space)
     single = noise[: len(actions)]
 
     def go() -> int:

@@ -7,8 +7,8 @@ import pytest
 
 from ecop import cli
 from ecop.algorithms import ALGORITHMS
-from ecop.cli import display
 from ecop.envs import ENVS
+from ecop.watching import progress
 
 
 def run(*args, capsys=None):
@@ -157,7 +157,7 @@ def test_list(capsys):
 
 
 def test_the_time_left_forgets_a_pause():
-    pace = display.Pace()
+    pace = progress.Pace()
     seconds = 0.0
     for iteration in range(1, 61):
         seconds += 600.0 if iteration == 30 else 1.0

@@ -33,7 +33,8 @@ MODULES = {  # what the commands ask for
 }
 PLACEHOLDERS = {"TASK": "PointCircle", "NAME": "cpo", "FOLDER": "replay"}
 # What compiles nothing, or only a program that others of these need too.
-QUICK = {"list", "show", "plot", "evaluate", "check"}
+SNIPPETS = ["README.md", "docs/your_environment.md", "docs/deploy.md"]
+QUICK = {"list", "show", "plot", "evaluate", "export", "check"}
 
 
 def name_of(page):
@@ -136,7 +137,7 @@ def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypat
     call(filled)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/your_environment.md"])
+@pytest.mark.parametrize("page", SNIPPETS)
 def test_snippets_run(page, tiny_budget, tmp_path, monkeypatch):
     run_snippets(page, tmp_path, monkeypatch)
 

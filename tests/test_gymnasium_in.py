@@ -11,7 +11,7 @@ import ecop
 from ecop import runs
 from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, NamedCosts, VectorReward
-from ecop.interop.gymnasium_in import action_map
+from ecop.interop.gymnasium_in import action_form
 from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorPool
 from ecop.types import Box, Discrete, Part
@@ -116,23 +116,21 @@ def test_limits_by_name():
 
 
 def test_actions():
-    kind, to = action_map(
-        spaces.Box(np.array([-2, 0]), np.array([2, 1]), dtype=np.float32)
-    )
-    assert kind == Box(2)
+    to = action_form(spaces.Box(np.array([-2, 0]), np.array([2, 1]), dtype=np.float32))
+    assert to.space == Box(2)
     np.testing.assert_allclose(to(np.array([[0.5, -3.0]])), [[1.0, 0.0]])
-    kind, to = action_map(spaces.Discrete(3, start=5))
-    assert kind == Discrete(3)
+    to = action_form(spaces.Discrete(3, start=5))
+    assert to.space == Discrete(3)
     assert to(np.array([2, 0])) == [7, 5]
     space = spaces.MultiDiscrete([2, 3])
-    kind, to = action_map(space)
-    assert kind == Discrete(6)
+    to = action_form(space)
+    assert to.space == Discrete(6)
     assert np.asarray(to(np.arange(6))).tolist() == [
         [a, b] for a in range(2) for b in range(3)
     ]
     assert space.contains(to(np.array([5]))[0])
-    kind, to = action_map(spaces.MultiBinary(3))
-    assert kind == Discrete(8)
+    to = action_form(spaces.MultiBinary(3))
+    assert to.space == Discrete(8)
     assert spaces.MultiBinary(3).contains(to(np.array([5]))[0])
     for bad, words in (
         (spaces.MultiDiscrete([40, 40]), "1600 combinations"),
@@ -140,7 +138,7 @@ def test_actions():
         (spaces.Text(3), "Text"),
     ):
         with pytest.raises(UserError, match=words):
-            action_map(bad)
+            action_form(bad)
 
 
 def test_an_early_end_is_absorbing_and_counted(caplog):

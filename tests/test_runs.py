@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import ecop
-from ecop import api, runs
+from ecop import runs
 from ecop.envs import ENVS
 from ecop.errors import UserError
+from ecop.watching import Quiet
 from probes import NumpyWalk, Walk
 
 TINY = {
@@ -139,7 +140,7 @@ def test_files(finished):
     assert not list(finished.glob("**/tmp-*"))
 
 
-class Notes(api.Quiet):
+class Notes(Quiet):
     def __init__(self):
         self.notes = []
 
@@ -293,7 +294,7 @@ def test_python_api(finished):
         ecop.train("PointCirle")
 
 
-class StopAt(api.Quiet):
+class StopAt(Quiet):
     """Stops a run after an iteration."""
 
     def __init__(self, iteration):
@@ -353,7 +354,7 @@ def test_more_steps_are_iterations(tmp_path):
 
 
 def test_a_signal_ends_a_script_too(monkeypatch):
-    class Interrupting(api.Quiet):
+    class Interrupting(Quiet):
         def progress(self, lines, total):
             signal.raise_signal(signal.SIGINT)
 

@@ -9,14 +9,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ecop import runs
+from ecop import files, runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
@@ -24,8 +25,11 @@ from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
+from ecop.player import Player, to_bytes
 from ecop.recipes import Preset
-from ecop.rollout import Actor, collector, distribution
+from ecop.rollout import Actor, collector, distribution, exporter
+from ecop.showing import table_html, table_text
+from ecop.simulators.forms import plain
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import (
     DISPATCH,
@@ -37,21 +41,28 @@ from ecop.training import (
     stack,
 )
 from ecop.types import TrainState
+from ecop.watching import Watch, watch_of
+
+if TYPE_CHECKING:
+    from ecop.drawing.curves import Curves
+    from ecop.drawing.film import Clip
 
 CHECKPOINT_EVERY = 20  # iterations
 
 
 class Faulted(RuntimeError):
-    """Simulator or disk failed for good; `run` holds the last whole iteration."""
+    """Simulator, disk or a watch failed; `run` holds the last whole iteration."""
 
-    def __init__(self, run: Run, error: SimulatorError | DiskError) -> None:
+    def __init__(self, run: Run, error: Exception) -> None:
         self.run = run
         how = f"Training stopped after iteration {run.iteration}."
         if isinstance(error, DiskError):
             how += f" The checkpoints before it are whole; make room and {go_on(run)}"
         elif run.path is not None:
             how += f" It is saved; {go_on(run)}"
-        super().__init__(f"{error}\n{how}")
+        known = isinstance(error, DiskError | SimulatorError)
+        what = error if known else f"A watch raised {type(error).__name__}: {error}"
+        super().__init__(f"{what}\n{how}")
 
 
 class Stopped(KeyboardInterrupt):
@@ -71,35 +82,6 @@ def go_on(run: Run) -> str:
     return f"go on with:\n  ecop resume {run.path}{trust}"
 
 
-class Watch(Protocol):
-    """Somebody who looks on while training runs."""
-
-    def note(self, text: str) -> None:
-        """One sentence about something out of the ordinary."""
-        ...
-
-    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-        """The newest metrics of every seed; `total` iterations are planned."""
-        ...
-
-    def advanced(self, run: Run) -> None:
-        """A few more iterations are done; they are not saved yet."""
-        ...
-
-
-class Quiet:
-    """A watch that says nothing."""
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
-
-    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-        """Ignore it."""
-
-    def advanced(self, run: Run) -> None:
-        """Ignore it."""
-
-
 class Run:
     """A training run: its config, its policies, its metrics."""
 
@@ -116,6 +98,8 @@ class Run:
         self.states = states
         self.metrics = metrics
         self.path = path
+        self.stopped: str | None = None  # why a watch ended training, if one did
+        self._acting: tuple[TrainState, Player] | None = None
 
     @property
     def iteration(self) -> int:
@@ -140,7 +124,8 @@ class Run:
     ) -> np.ndarray:
         """Action at step `h` (0 .. H-1) for an observation [O] or several [N, O].
 
-        The most likely action; one drawn from the policy if a JAX `key` is given. The
+        Vectors in the library's form, computed by JAX; `act` is for environments. The
+        most likely action; one drawn from the policy if a JAX `key` is given. The
         costs were kept within their limits by the drawn actions. `seed` picks among
         the trained policies, 0 being the first.
         """
@@ -153,12 +138,7 @@ class Run:
             )
         if not 0 <= h < spec.horizon:
             raise UserError(f"The step must be 0 .. {spec.horizon - 1}, not {h}.")
-        if seed not in range(len(self.states)):
-            raise UserError(
-                f"seed picks one of the {len(self.states)} trained policies: "
-                f"0 .. {len(self.states) - 1}, not {seed}."
-            )
-        state = self.states[seed]
+        state = self.state(seed)
         actor = Actor(state.policy, state.normaliser)
         policy = self.learner.policy
         rows = jnp.asarray(np.atleast_2d(x))
@@ -168,6 +148,155 @@ class Run:
         else:
             action = actions.sample(policy.noise(key, rows.shape[:1]))
         return np.asarray(action)[0] if x.ndim == 1 else np.asarray(action)
+
+    def state(self, seed: int) -> TrainState:
+        """What training has made of a seed, 0 being the first."""
+        if seed not in range(len(self.states)):
+            raise UserError(
+                f"seed picks one of the {len(self.states)} trained policies: "
+                f"0 .. {len(self.states) - 1}, not {seed}."
+            )
+        return self.states[seed]
+
+    def player(self, seed: int = 0) -> Player:
+        """A trained policy in NumPy, which acts by itself."""
+        state = self.state(seed)
+        if nonfinite(state):
+            raise Diverged(
+                f"The policy of seed {seed} holds NaN or infinity; train again with "
+                "smaller steps."
+            )
+        spec = self.learner.spec
+        actor = Actor(state.policy, state.normaliser)
+        policy, spread = exporter(self.learner.policy)(actor)
+        forms = getattr(self.learner.env, "forms", None)
+        return Player(
+            self.config.task,
+            spec.horizon,
+            policy,
+            np.atleast_2d(spread),
+            forms or plain(spec.observation_size, spec.action),
+        )
+
+    def act(
+        self,
+        observation: Any,
+        h: int,
+        *,
+        seed: int = 0,
+        rng: np.random.Generator | None = None,
+    ) -> Any:
+        """The action for `env.step` at step `h` (0 .. H-1), from its raw observation.
+
+        Observations and actions are those of the Gymnasium environment: Dict and other
+        spaces, bounds, starts. The most likely action; one drawn from the policy, as in
+        training, if a NumPy generator is given.
+        """
+        state = self.state(seed)
+        if self._acting is None or self._acting[0] is not state:
+            self._acting = state, self.player(seed)
+        return self._acting[1].act(observation, h, rng=rng)
+
+    def export(self, file: str | Path, *, seed: int = 0) -> Path:
+        """Write a trained policy for use without this library (docs/deploy.md).
+
+        file: ends in .npz (NumPy plays it, `ecop.player`) or in .onnx
+        """
+        file, player = Path(file), self.player(seed)
+        if file.suffix == ".npz":
+            files.write(file, to_bytes(player))
+        elif file.suffix == ".onnx":
+            from ecop.onnx_file import to_onnx
+
+            files.write(file, to_onnx(player))
+        else:
+            raise UserError(f"The file must end in .npz or .onnx, not '{file.name}'.")
+        return file
+
+    def plot(
+        self,
+        file: str | Path | None = None,
+        *,
+        x: Literal["iterations", "episodes", "steps", "seconds"] = "iterations",
+    ) -> Curves:
+        """Learning curves: a figure, which notebooks show, and a picture if asked for.
+
+        file: ends in .png, .svg or .pdf
+        """
+        from ecop.drawing.curves import Series, draw_curves
+
+        title = f"{algorithm_name(self.config.algorithm)} on {self.config.task}"
+        if not self.metrics:
+            raise UserError("The run has no metrics yet; nothing can be plotted.")
+        series = Series("", self.metrics, self.learner.spec.cost_names)
+        figure = draw_curves([series], title, x)
+        if file is not None:
+            if Path(file).suffix.lower() not in (".png", ".svg", ".pdf"):
+                raise UserError(f"'{file}' must end in .png, .svg or .pdf.")
+            with files.replacing(Path(file)) as fresh:
+                figure.savefig(fresh, dpi=130)
+        return figure
+
+    def render(
+        self,
+        file: str | Path | None = None,
+        *,
+        seed: int = 0,
+        sumo: str | Path | None = None,
+    ) -> Clip:
+        """An animation of a fresh episode, which notebooks show.
+
+        file: ends in .gif or .mp4
+        seed: which of the trained policies, 0 being the first
+        sumo: folder for a replay that opens in sumo-gui (Grid and Bottleneck)
+        """
+        from ecop.drawing.film import clip
+
+        return clip(
+            self.learner,
+            self.state(seed),
+            self.config.task,
+            None if file is None else Path(file),
+            None if sumo is None else Path(sumo),
+        )
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f", '{self.path}'"
+        rows = [
+            (name, value if limit is None else f"{value} / {limit:g}")
+            for name, value, limit in self._newest()
+        ]
+        return table_text(f"<Run {self._title()}{where}>", rows)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [escape(name), value, "" if limit is None else f"{limit:g}"]
+            for name, value, limit in self._newest()
+        ]
+        below = "" if self.path is None else str(self.path)
+        header = ("last iteration, mean over seeds", "", "limit")
+        return table_html(self._title(), header, rows, below)
+
+    def _title(self) -> str:
+        count = len(self.states)
+        return (
+            f"{self.config.task} {algorithm_name(self.config.algorithm)}: iteration "
+            f"{self.iteration}/{self.learner.iterations}, {count} "
+            f"seed{'s' * (count > 1)}"
+        )
+
+    def _newest(self) -> list[tuple[str, str, float | None]]:
+        """Reward and costs of the last iteration, means over seeds, with limits."""
+        lines = self.metrics[-len(self.states) :]
+        if not lines:
+            return []
+        rows: list[tuple[str, str, float | None]] = []
+        rewards = [line["reward"] for line in lines]
+        rows.append(("reward", f"{np.mean(rewards):.2f}", None))
+        for i, name in enumerate(self.learner.spec.cost_names):
+            costs = [line["costs"][i] for line in lines]
+            rows.append((name, f"{np.mean(costs):.2f}", lines[-1]["limits"][i]))
+        return rows
 
     def evaluate(
         self, episodes: int = 100, *, deterministic: bool = False
@@ -191,7 +320,7 @@ def train(
     limits: Sequence[float] | None = None,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: Any = "progress",
     **options: Any,
 ) -> Run:
     """Train `algorithm` (default: e-COP), a name or its options, on a task.
@@ -204,10 +333,11 @@ def train(
     env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
+    watch: who looks on: "progress", "tensorboard", "wandb", a watch of your own
+        (`ecop.watching`), a list of these, or None
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
     """
     configure_jax()
-    watch = watch or Quiet()
     algorithm = "ecop" if algorithm is None else algorithm
     name = algorithm if isinstance(algorithm, str) else algorithm_name(algorithm)
     if preset != "default" and name is not algorithm:
@@ -216,9 +346,11 @@ def train(
     bounds = as_limits(limits)
     env, named = None, env_options or {}
     if not isinstance(task, str):
-        env = task
-        recipe = env.recipe if isinstance(env, SimulatorPool) else None
-        task, named = recipe or (type(env).__name__, None)
+        env, recipe = task, None
+        task, named = type(env).__name__, None
+        if isinstance(env, SimulatorPool):
+            recipe = env.recipe
+            task, named = recipe or (env.name, None)
         if recipe is not None:  # the name alone does not say how long an episode is
             options = {"horizon": env.spec.horizon} | options
             bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds
@@ -229,6 +361,7 @@ def train(
     config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
     path = None if out is None else Path(out)
+    watch = watch_of(watch, f"{task} {name}")
     with stop_requests() as stopping, writer(path, watch, new=True):
         run = _begin(config, learner, path, watch)
         _fit(run, watch, stopping)
@@ -243,9 +376,11 @@ def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch)
             algorithm=dataclasses.replace(config.algorithm, beta=beta)
         )
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
+    run = Run(config, learner, init_seeds(learner), [], path)
+    watch.began(run)
     if path is not None:
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
-    return Run(config, learner, init_seeds(learner), [], path)
+    return run
 
 
 def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:
@@ -294,16 +429,18 @@ def load(
     *,
     env: Any = None,
     trust: bool = False,
-    watch: Watch | None = None,
+    watch: Any = "progress",
 ) -> Run:
     """Load a run folder: its newest intact checkpoint and its metrics.
 
     env: the environment, for a run that was trained on one given as an object
     trust: import and run the code that the folder names, if its task is none of the
         library's; without it such a folder is refused, unless `env` is given
+    watch: who hears of damaged files; None: nobody
     """
     configure_jax()
-    path, watch = Path(path), watch or Quiet()
+    path = Path(path)
+    watch = watch_of(watch, str(path))
     config = runs.read_config(path)
     if env is None and not trust:
         refuse_code(config, path, "--trust (in Python trust=True, or env=... again)")
@@ -327,14 +464,16 @@ def resume(
     iterations: int | None = None,
     env: Any = None,
     trust: bool = False,
-    watch: Watch | None = None,
+    watch: Any = "progress",
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
     env, trust: as for `load`
+    watch: as for `train`
     """
-    path, watch = Path(path), watch or Quiet()
+    path = Path(path)
+    watch = watch_of(watch, str(path))
     with stop_requests() as stopping, writer(path, watch):
         run = load(path, env=env, trust=trust, watch=watch)
         if iterations is not None:
@@ -350,6 +489,7 @@ def resume(
             runs.rewrite_train(path, run.config.train)
         runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
+        watch.began(run)
         _fit(run, watch, stopping)
     return run
 
@@ -362,22 +502,43 @@ def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
         if stopping.is_set():
             raise Stopped(run)
-    with saved_on_fault(run):
-        for part in run_seeds(run.learner, run.states, plan(run)):
-            seconds = time.perf_counter() - start
-            _refuse_nonfinite(run, part)
-            lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
-            run.metrics += lines
-            run.states = part.after
-            watch.progress(lines[-len(run.states) :], total)
-            watch.advanced(run)
-            if run.path is not None:
-                runs.append_metrics(run.path, lines)
-                due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
-                if due or stopping.is_set():
-                    runs.save_checkpoint(run.path, run.states)
-            if stopping.is_set() and not run.finished:
-                raise Stopped(run)
+    try:
+        with saved_on_fault(run):
+            for part in run_seeds(run.learner, run.states, plan(run)):
+                seconds = time.perf_counter() - start
+                _refuse_nonfinite(run, part)
+                lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
+                run.metrics += lines
+                run.states = part.after
+                told = _tell(run, watch, lines, total)
+                if run.path is not None:
+                    runs.append_metrics(run.path, lines)
+                    due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
+                    if due or told or stopping.is_set():
+                        runs.save_checkpoint(run.path, run.states)
+                if isinstance(told, Exception):
+                    raise Faulted(run, told) from told
+                if stopping.is_set() and not run.finished:
+                    raise Stopped(run)
+                if told and not run.finished:
+                    run.stopped = told
+                    watch.note(told)
+                    return
+    finally:
+        watch.ended(run)
+
+
+def _tell(
+    run: Run, watch: Watch, lines: list[dict[str, Any]], total: int
+) -> str | Exception | None:
+    """A watch's reason to stop here, or what it raised: the run is saved first."""
+    try:
+        watch.progress(lines[-len(run.states) :], total)
+        return watch.advanced(run)
+    except (DiskError, Diverged, SimulatorError):
+        raise
+    except Exception as error:
+        return error
 
 
 def plan(run: Run) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 
 from ecop.errors import Diverged
 from ecop.rollout import Actor, collector, draws, replay
+from ecop.showing import table_html, table_text
 from ecop.training import Learner, stack
 from ecop.types import Episodes, HostTask, Played, Spec, TrainState
 
@@ -19,7 +21,7 @@ EVALUATION = 2**32 - 1
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Episodic sums of E fresh episodes for each of S trained policies."""
 
@@ -60,6 +62,35 @@ class Evaluation:
             "seeds": self.reward.shape[0],
             "episodes": self.reward.shape[1],
         }
+
+    def __repr__(self) -> str:
+        title, rows = self._words()
+        return table_text(
+            f"<Evaluation of {title}>",
+            [(name, "  ".join(filter(None, cells))) for name, *cells in rows],
+        )
+
+    def _repr_html_(self) -> str:
+        title, rows = self._words()
+        cells = [[escape(cell) for cell in row] for row in rows]
+        return table_html(title, ("", "mean, 95 % interval", "limit", "within"), cells)
+
+    def _words(self) -> tuple[str, list[list[str]]]:
+        """A title, and rows of name, mean, limit, share of episodes within."""
+        s = self.summary()
+
+        def spread(x: dict[str, Any]) -> str:
+            half = "" if np.isnan(x["interval"]) else f" ± {x['interval']:.2f}"
+            return f"{x['mean']:.2f}{half}"
+
+        rows = [["reward", spread(s["reward"]), "", ""]]
+        for entry in s["constraints"]:
+            off = np.isinf(entry["limit"])
+            within = f"{100 * entry['feasible_episodes']:.0f} % of episodes within"
+            limit = "" if off else f"limit {entry['limit']:g}"
+            rows.append([entry["name"], spread(entry), limit, "" if off else within])
+        rows.append(["failed", f"{100 * s['failed']:.1f} % of episodes", "", ""])
+        return f"{s['seeds']} policies x {s['episodes']} fresh episodes", rows
 
 
 def interval(x: np.ndarray) -> tuple[float, float]:

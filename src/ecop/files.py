@@ -117,8 +117,8 @@ def _shallow(value: Any, name: str, depth: int = 0) -> None:
 # Reading
 
 
-def read_bytes(file: Path, most: int) -> bytes:
-    """The bytes of a regular file that is not larger than it may be."""
+def read_bytes(file: Path, most: int, start: int = 0) -> bytes:
+    """The bytes, from `start` on, of a regular file that is not too large."""
     try:
         # Not blocking: a pipe in the place of a file must not make us wait.
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -131,6 +131,7 @@ def read_bytes(file: Path, most: int) -> bytes:
         if found.st_size > most:
             raise UserError(f"'{file}' is too large: {found.st_size:,} bytes.")
         try:
+            stream.seek(start)
             return stream.read(most)
         except OSError as error:
             raise UserError(f"'{file}' cannot be read: {error.strerror}.") from None
@@ -197,7 +198,12 @@ def read_lines(file: Path, kind: Any) -> list[Any]:
     """
     if not os.path.lexists(file):
         return []
-    data, start, found = read_bytes(file, LINES_BYTES), 0, []
+    return lines_in(read_bytes(file, LINES_BYTES), kind)
+
+
+def lines_in(data: bytes, kind: Any) -> list[Any]:
+    """The intact lines of a part of such a file."""
+    start, found = 0, []
     for seal in SEAL.finditer(data):
         line = data[start : seal.start()].rpartition(b"\n")[2]
         start = seal.end()

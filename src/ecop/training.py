@@ -224,6 +224,7 @@ class Learner:
         steps = state.steps + taken
         metrics = {
             "env_steps": steps,
+            "episodes": jnp.int32(len(episodes.alive)),
             "reward": jnp.mean(jnp.sum(episodes.reward, axis=1)),
             "costs": jnp.mean(jnp.sum(episodes.costs, axis=1), axis=0),
             "failed": jnp.mean(episodes.failed.astype(jnp.float32)),

@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 from strangers import edited
 
 import ecop
-from ecop import api, files, runs
+from ecop import files, runs
 from ecop.bench import results
 from ecop.bench.cells import identity
 from ecop.cli.plot import plot
@@ -26,6 +26,7 @@ from ecop.config import build
 from ecop.errors import UserError
 from ecop.report import write as report
 from ecop.report.page import shrunk
+from ecop.watching import Quiet
 
 
 def attacked(count, *strategies):
@@ -349,7 +350,7 @@ def test_a_flipped_byte_costs_a_line_and_stops_nobody(finished, tmp_path, capsys
     file.write_bytes(data)
     notes = []
 
-    class Notes(api.Quiet):
+    class Notes(Quiet):
         def note(self, text):
             notes.append(text)
 

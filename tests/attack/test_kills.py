@@ -16,6 +16,7 @@ from strangers import TINY
 import ecop
 from ecop import files, runs
 from ecop.errors import UserError
+from ecop.watching import Quiet
 
 HERE = Path(__file__).parent
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # no disk to wait for
@@ -135,7 +136,7 @@ def test_a_disk_without_locks_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(files.fcntl, "flock", no_locks)
     notes = []
 
-    class Notes(ecop.api.Quiet):
+    class Notes(Quiet):
         def note(self, text):
             notes.append(text)
 

@@ -8,10 +8,11 @@ import sys
 import matplotlib
 matplotlib.use("svg")
 import ecop.exact.plots, ecop.report.figures
-from ecop.drawing.curves import plot_metrics
+import ecop.api
+from ecop.drawing.curves import Series, draw_curves
 lines = [{"seed": 0, "iteration": i, "reward": i, "costs": [i], "limits": [1.0]}
          for i in (1, 2)]
-plot_metrics(lines, ("heat",), "title", sys.argv[1])
+draw_curves([Series("", lines, ("heat",))], "title").savefig(sys.argv[1])
 assert matplotlib.get_backend() == "svg"
 assert "matplotlib.pyplot" not in sys.modules
 """

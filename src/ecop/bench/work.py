@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ecop.watching import Quiet
+
 DONE, FAILED, STOPPED = 0, 1, 130  # exit codes
 POINTS = 1000  # of a curve that are kept
 SHARES = (0.1, 0.25, 0.5)  # of the steps, after which policies are evaluated as well
@@ -146,7 +148,7 @@ def end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-class Watch:
+class Watch(Quiet):
     """Progress as JSON lines, and evaluations on the way.
 
     They are of fresh episodes, so training does not notice. A mark's is written before
@@ -156,12 +158,6 @@ class Watch:
     """
 
     last = 0.0
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
-
-    def progress(self, lines: list[dict[str, Any]], total: int) -> None:
-        """Ignore it."""
 
     def advanced(self, run: Any) -> None:
         """Say how far it is; evaluate if a mark is passed."""

@@ -8,6 +8,7 @@ from ecop.cli.check import check_command
 from ecop.cli.commands import dispatch
 from ecop.cli.evaluate import evaluate_command
 from ecop.cli.exact import exact_command
+from ecop.cli.export import export_command
 from ecop.cli.plot import plot_command
 from ecop.cli.render import render_command
 from ecop.cli.report import report_command
@@ -15,6 +16,7 @@ from ecop.cli.resume import resume_command
 from ecop.cli.show import show_command
 from ecop.cli.tasks import list_command
 from ecop.cli.train import train_command
+from ecop.cli.watch import watch_command
 from ecop.errors import DiskError, Diverged, UserError
 
 USAGE = """\
@@ -28,8 +30,10 @@ commands:
   train       train an algorithm on a task: ecop train PointCircle --seeds 5
   resume      go on with a stopped run, to the bit
   evaluate    fresh episodes of a run: reward, costs, feasibility
-  plot        learning curves of a run
+  plot        learning curves of one or several runs
+  watch       a page on this machine that follows a run while it is trained
   render      animation of an episode
+  export      a trained policy as a file: .npz for NumPy, .onnx
   exact       tabular tasks against their exact optimum
   bench       every table and figure of the paper: ecop bench run smoke
   report      results of the benchmark as one page: ecop report RESULTS
@@ -46,7 +50,9 @@ COMMANDS = {
     "resume": resume_command,
     "evaluate": evaluate_command,
     "plot": plot_command,
+    "watch": watch_command,
     "render": render_command,
+    "export": export_command,
     "exact": exact_command,
     "bench": bench_command,
     "report": report_command,

@@ -14,7 +14,7 @@ from rich.table import Table
 from ecop.bench import results
 from ecop.bench.cells import describe
 from ecop.bench.run import Event, Plan, Tally
-from ecop.cli.display import clock
+from ecop.watching.progress import clock
 
 
 def show_plan(plan: Plan, workers: int, where: str) -> None:

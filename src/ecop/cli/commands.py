@@ -37,8 +37,9 @@ def parse(kind: Any, command: str, argv: list[str]) -> Any:
 def load(path: Path, *, trust: bool) -> Any:
     """Load a run; sentences about damaged files go to standard error."""
     from ecop import api
+    from ecop.watching import Quiet
 
-    class Stderr(api.Quiet):
+    class Stderr(Quiet):
         def note(self, text: str) -> None:
             print(f"ecop: {text}", file=sys.stderr)
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 from ecop.cli.commands import load, parse
-from ecop.errors import UserError
-from ecop.files import replacing
 
 
 def render_command(argv: list[str]) -> int:
@@ -31,17 +29,8 @@ def render(
         trust: run the code that the folder names, if its task is none of the library's
 
     """
-    trained = load(run, trust=trust)
-    if not 0 <= seed < len(trained.states):
-        raise UserError(f"--seed must be 0 .. {len(trained.states) - 1}.")
     file = out or run / "episode.gif"
-    if file.suffix.lower() not in (".gif", ".mp4"):
-        raise UserError(f"--out must end in .gif or .mp4, not '{file.name}'.")
-    from ecop.drawing.film import draw_episode
-
-    state = trained.states[seed]
-    with replacing(file) as fresh:
-        draw_episode(trained.learner, state, trained.config.task, fresh, sumo)
+    load(run, trust=trust).render(file, seed=seed, sumo=sumo)
     if sumo:
         print(f"sumo-gui -c {sumo / 'replay.sumocfg'}")
     print(file)

@@ -22,7 +22,4 @@ def resume(run: Path, /, *, iterations: int | None = None, trust: bool = False) 
     from ecop import api
     from ecop.cli.display import fit
 
-    def work(watch: api.Watch) -> api.Run:
-        return api.resume(run, iterations=iterations, trust=trust, watch=watch)
-
-    return fit(str(run), run, work)
+    return fit(run, lambda: api.resume(run, iterations=iterations, trust=trust))

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -42,7 +42,9 @@ def train_command(argv: list[str]) -> int:
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual.algorithm,  # pyright: ignore
         out: Path | None = None,
         preset: Preset = "default",
-    ) -> tuple[Any, Any, Any, Path | None]:
+        watch: tuple[Literal["tensorboard", "wandb"], ...] = (),
+        patience: int = 0,
+    ) -> tuple[Any, ...]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
 
         Args:
@@ -53,22 +55,30 @@ def train_command(argv: list[str]) -> int:
                 default: runs/TASK-ALGORITHM-N
             preset: "paper" has the values of the e-COP paper in place of the defaults
                 and of the task's recipe; other options still override them
+            watch: log metrics for TensorBoard (to OUT/tensorboard) or W&B;
+                'ecop watch OUT' shows a run in a browser
+            patience: stop when all limits are kept and the reward has not risen for so
+                many iterations; 0: never
 
         """
-        return train, algorithm, env, out
+        return train, algorithm, env, out, watch, patience
 
-    train, algorithm, env, out = parse(options, "train TASK [ALGORITHM]", argv)
+    train, algorithm, env, out, watch, patience = parse(
+        options, "train TASK [ALGORITHM]", argv
+    )
     from ecop import api
     from ecop.cli.display import fit
+    from ecop.watching import StopOnPlateau
 
+    stopping = [StopOnPlateau(patience)] if patience else []
+    seen = ["progress", *watch, *stopping]
     stem = re.sub(r"[^\w.-]+", "-", task)
     out = out or free_folder(Path("runs"), f"{stem}-{name}")
     fields = {f.name: getattr(train, f.name) for f in dataclasses.fields(train)}
     return fit(
-        f"{task} {name}",
         out,
-        lambda w: api.train(
-            task, algorithm, env_options=env_fields(env), out=out, watch=w, **fields
+        lambda: api.train(
+            task, algorithm, env_options=env_fields(env), out=out, watch=seen, **fields
         ),
     )
 

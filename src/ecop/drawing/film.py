@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
+from ecop import files
 from ecop.drawing.plane import animate, caption
 from ecop.drawing.roads import animate_traffic
 from ecop.drawing.scenes import Scene, Traffic
@@ -11,6 +15,49 @@ from ecop.errors import UserError
 from ecop.evaluate import fresh_episode
 from ecop.training import Learner
 from ecop.types import Filmed, TrainState
+
+
+class Clip(NamedTuple):
+    """An animation that notebooks show by themselves."""
+
+    file: Path | None  # where it was written, if it was
+    kind: str  # "gif" or "mp4"
+    data: bytes
+
+    def __repr__(self) -> str:
+        where = "" if self.file is None else f" '{self.file}'"
+        return f"<Clip{where}: {self.kind}, {len(self.data):,} bytes>"
+
+    def _repr_html_(self) -> str:
+        coded = base64.b64encode(self.data).decode()
+        if self.kind == "mp4":
+            return f'<video controls src="data:video/mp4;base64,{coded}"></video>'
+        return f'<img src="data:image/gif;base64,{coded}" alt="an episode">'
+
+
+def clip(
+    learner: Learner,
+    state: TrainState,
+    title: str,
+    file: Path | None = None,
+    replay: Path | None = None,
+) -> Clip:
+    """One fresh episode of a policy as an animation, written to a file if one is given.
+
+    replay: folder for the simulator's own files of the episode, where it has such
+    """
+    kind = "gif" if file is None else file.suffix.lower().removeprefix(".")
+    if kind not in ("gif", "mp4"):
+        raise UserError(
+            f"The file must end in .gif or .mp4, not '{Path(file or '').name}'."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / f"episode.{kind}"
+        draw_episode(learner, state, title, made, replay)
+        data = made.read_bytes()
+    if file is not None:
+        files.write(file, data)
+    return Clip(file, kind, data)
 
 
 def draw_episode(

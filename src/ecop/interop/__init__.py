@@ -97,7 +97,7 @@ def from_gymnasium(
     options: arguments for making the environment
     """
     need_gymnasium()
-    from ecop.interop.gymnasium_in import Factory, Maker, probe
+    from ecop.interop.gymnasium_in import Factory, Filming, Maker, probe
 
     adapter = as_costs(costs)
     make = Maker(env, horizon, options or {})
@@ -110,7 +110,7 @@ def from_gymnasium(
         raise UserError(f"Two costs have the same name: {', '.join(names)}.")
     spec = Spec(
         seen.observation_size,
-        seen.action,
+        seen.forms.action.space,
         seen.horizon,
         tuple(Constraint(name, float("inf")) for name in names),
     )
@@ -132,12 +132,16 @@ def from_gymnasium(
         arguments = {"costs": saved, "workers": workers, "timeout": timeout}
         arguments |= {} if live == LIVE else {"live": live}
         recipe = (name, arguments | ({"options": options} if options else {}))
+    make = make._replace(horizon=seen.horizon)
     return SimulatorPool(
-        Factory(make._replace(horizon=seen.horizon), seen.costs),
+        Factory(make, seen.costs),
         spec,
         workers=workers,
         timeout=timeout,
         live=live,
+        film=Filming(make, seen.forms.action),
+        forms=seen.forms,
+        name=env if isinstance(env, str) else getattr(env, "__name__", "environment"),
         recipe=recipe,
     )
 

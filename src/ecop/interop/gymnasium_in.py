@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -11,12 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 
+from ecop.drawing.scenes import Pictures
 from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
 from ecop.simulators import guard
+from ecop.simulators.forms import ActionForm, Chosen, Combined, Forms, Leaf, Scaled
 from ecop.simulators.player import Result
-from ecop.types import Box, Discrete
+from ecop.types import Box, Discrete, Played
 
+FRAMES = 150  # of a film, at most
 MAX_ACTIONS = 1024  # of a product of discrete spaces
 FLAGS = (bool, np.bool_)
 
@@ -49,7 +52,7 @@ class GymnasiumSimulator:
         self.env = make()
         self.costs = costs
         self.horizon = make.horizon or math.inf
-        self.prepare = action_map(self.env.action_space)[1]
+        self.prepare = action_form(self.env.action_space)
         space = self.env.observation_space
         self.shape = space.shape if isinstance(space, spaces.Box) else None
         self.plain = self.shape is not None and len(self.shape) == 1
@@ -92,6 +95,47 @@ class GymnasiumSimulator:
         self.env.close()
 
 
+class Filming(NamedTuple):
+    """Plays an episode again in an environment that draws itself (`rgb_array`)."""
+
+    make: Maker
+    form: ActionForm
+
+    def __call__(self, episode: Played) -> Pictures:
+        """Pictures of the episode, after each of its steps."""
+        make = self.make._replace(
+            options={**self.make.options, "render_mode": "rgb_array"}
+        )
+        try:
+            env = make()
+        except (TypeError, gymnasium.error.Error, ImportError) as error:
+            raise UserError(
+                f"The environment cannot be made with render_mode='rgb_array', so it "
+                f"has no pictures: {error}"
+            ) from None
+        if getattr(env, "render_mode", None) != "rgb_array":
+            env.close()
+            raise UserError(
+                f"{env} has no render mode 'rgb_array', so it has no pictures."
+            )
+        stride = -(-len(episode.reward) // FRAMES)
+        fps = env.metadata.get("render_fps") or 25
+        return Pictures(self.frames(env, episode, stride), stride, 1.0 / fps)
+
+    def frames(self, env: Any, episode: Played, stride: int) -> Iterator[np.ndarray]:
+        """One after the first step, then every `stride`."""
+        try:
+            env.reset(seed=episode.seed)
+            for h, action in enumerate(self.form(episode.action)):
+                take(env, action)
+                if h % stride == 0:
+                    yield np.asarray(env.render(), np.uint8)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise UserError(f"{env} cannot be drawn: {error}") from None
+        finally:
+            env.close()
+
+
 class Factory(NamedTuple):
     """What a worker needs to make its simulators."""
 
@@ -117,10 +161,8 @@ def take(env: Any, action: Any) -> Taken:
     return out
 
 
-def action_map(
-    space: spaces.Space,
-) -> tuple[Box | Discrete, Callable[[np.ndarray], Sequence[Any]]]:
-    """The library's action space, and batches of its actions as environments want."""
+def action_form(space: spaces.Space) -> ActionForm:
+    """How actions of the library's spaces become those of an environment."""
     if isinstance(space, spaces.Box):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UserError(
@@ -128,48 +170,55 @@ def action_map(
                 "e.g. by gymnasium.wrappers.TransformAction, so that [-1, 1] can be "
                 "scaled to them."
             )
-        low = space.low.astype(np.float64)
-        half = (space.high.astype(np.float64) - low) / 2.0
-        whole = np.issubdtype(space.dtype, np.integer)
-
-        def scale(actions: np.ndarray) -> Any:
-            unit = np.minimum(np.maximum(actions.astype(np.float64), -1.0), 1.0)
-            value = low + (unit.reshape(-1, *space.shape) + 1.0) * half
-            value = (np.rint(value) if whole else value).astype(space.dtype)
-            return np.minimum(np.maximum(value, space.low), space.high)
-
-        return Box(int(np.prod(space.shape))), scale
+        return Scaled(space.low, space.high)
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return Discrete(int(space.n)), lambda actions: (actions + start).tolist()
+        return Chosen(int(space.n), int(space.start))
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         binary = isinstance(space, spaces.MultiBinary)
         sizes = np.full(space.shape, 2) if binary else np.asarray(space.nvec)
-        start = 0 if binary else np.asarray(space.start)
-        total = math.prod(sizes.reshape(-1).tolist())
-        if total > MAX_ACTIONS:
+        start = np.zeros(space.shape) if binary else np.asarray(space.start)
+        form = Combined(sizes, start.astype(space.dtype))
+        if form.space.n > MAX_ACTIONS:
             raise UserError(
-                f"The action space {space} has {total} combinations; they are learned "
-                f"as one choice, of at most {MAX_ACTIONS}. Make the space smaller by a "
-                "wrapper."
+                f"The action space {space} has {form.space.n} combinations; they are "
+                f"learned as one choice, of at most {MAX_ACTIONS}. Make the space "
+                "smaller by a wrapper."
             )
-
-        def split(actions: np.ndarray) -> Any:
-            parts = np.stack(np.unravel_index(actions, sizes.reshape(-1)), axis=-1)
-            return parts.reshape(-1, *sizes.shape).astype(space.dtype) + start
-
-        return Discrete(total), split
+        return form
     raise UserError(
         f"Actions of type {type(space).__name__} are not supported; Box, Discrete, "
         "MultiDiscrete and MultiBinary are. Wrap the environment."
     )
 
 
+def leaves(space: spaces.Space, *path: str | int) -> list[Leaf] | None:
+    """The arrays inside an observation, as Gymnasium flattens them, if that is all."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        found: list[Leaf] = []
+        for key, part in inner:
+            more = leaves(part, *path, key)
+            if more is None:
+                return None
+            found += more
+        return found
+    form = Leaf(path=list(path), shape=list(space.shape or ()), sizes=None, start=[])
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return [form]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        many = isinstance(space, spaces.MultiDiscrete)
+        sizes = space.nvec if many else np.asarray(space.n)
+        start = np.broadcast_to(space.start, np.shape(sizes))
+        form["sizes"], form["start"] = (x.reshape(-1).tolist() for x in (sizes, start))
+        return [form]
+    return None
+
+
 class Probe(NamedTuple):
     """What one look at an environment tells."""
 
     observation_size: int
-    action: Box | Discrete
+    forms: Forms
     horizon: int
     costs: Costs
     limits: tuple[float, ...] | None  # its own, if it has any
@@ -188,7 +237,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
                 f"Observations of type {type(env.observation_space).__name__} have no "
                 "fixed size; wrap the environment so that they do."
             )
-        action, to_actions = action_map(env.action_space)
+        action = action_form(env.action_space)
         base = env.unwrapped
         horizon = make.horizon or getattr(base, "horizon", None)
         if horizon is None and env.spec is not None:
@@ -201,12 +250,12 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
         blind = isinstance(costs, NamedCosts) and costs.absent_is_zero
         if costs is None or blind:
             names = getattr(base, "cost_names", None)
-            found = find_costs(env, action, to_actions, int(horizon), names)
+            found = find_costs(env, action, int(horizon), names)
             costs = found if costs is None else costs
         limits = getattr(base, "cost_limits", None)
         return Probe(
             int(np.prod(flat.shape)),
-            action,
+            Forms(leaves(env.observation_space), action),
             int(horizon),
             costs,
             None if limits is None else tuple(float(v) for v in limits),
@@ -217,8 +266,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
 
 def find_costs(
     env: Any,
-    space: Box | Discrete,
-    to_actions: Callable[[np.ndarray], Sequence[Any]],
+    form: ActionForm,
     horizon: int,
     names: Any,
 ) -> Costs:
@@ -227,7 +275,7 @@ def find_costs(
     env.reset(seed=0)
     keys: set[str] = set()
     for _ in range(horizon):
-        step = take(env, to_actions(random_action(space, rng)[None])[0])
+        step = take(env, form(random_action(form.space, rng)[None])[0])
         found = detect(step, names)
         if found is not None:
             return found

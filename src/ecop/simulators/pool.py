@@ -39,6 +39,7 @@ import numpy as np
 
 from ecop.errors import UserError
 from ecop.simulators import guard
+from ecop.simulators.forms import Forms
 from ecop.simulators.player import Cue, Player, Simulator
 from ecop.simulators.wire import encode, pack, unpack
 from ecop.simulators.worker import SHARE, START_TIMEOUT, flat
@@ -195,6 +196,8 @@ class SimulatorPool:
         live: simulators at once in each process
         ends: episodes that ended before the horizon, by kind
         faults: workers that were replaced
+        forms: what its observations and actions are outside of the library
+        name: what reports call the task
         recipe: name and options to build the same pool again, where that is possible
         film: how the task shows an episode; without one the pool is not `Filmed`
 
@@ -209,6 +212,8 @@ class SimulatorPool:
         timeout: float = 60.0,
         live: int = LIVE,
         film: Callable[[Played], Any] | None = None,
+        forms: Forms | None = None,
+        name: str = "SimulatorPool",
         recipe: tuple[str, dict[str, Any]] | None = None,
     ) -> None:
         longest = threading.TIMEOUT_MAX / (1.0 + SHARE)
@@ -217,6 +222,8 @@ class SimulatorPool:
         if live < 1:
             raise UserError(f"live must be at least 1, not {live}.")
         self.spec = spec
+        self.forms = forms
+        self.name = name
         self.recipe = recipe
         self.film = film
         self.workers = workers

@@ -69,8 +69,8 @@ class Browser:
                 return answer["result"]
             self._note(answer)
 
-    def open(self, file: Path, width: int = 1280, *, dark: bool = False) -> None:
-        """Load a file in a window of this width."""
+    def open(self, page: Path | str, width: int = 1280, *, dark: bool = False) -> None:
+        """Load a file or an address in a window of this width."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -81,7 +81,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.messages, self.requests = [], []
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call(
+            "Page.navigate",
+            url=page if isinstance(page, str) else page.resolve().as_uri(),
+        )
         while self.run("document.readyState") != "complete":
             time.sleep(0.05)
 
