@@ -18,7 +18,7 @@ NOUNS = {"types", "errors"}
 TRUTH = {f"exact.{x}" for x in ("cmdp", "problems", "values", "lp", "language")}
 LEARNER = NOUNS | {"learning", "rollout", "training", "simulators.cores"}
 RUN = LEARNER | {"algorithms", "envs", "simulators", "evaluate", "beta", "recipes"}
-RUN |= {"config", "runs", "api", "files"}
+RUN |= {"certify", "config", "runs", "api", "files"}
 # What each part may import of ecop: a folder, a module, or a module in a folder. The
 # longest name that fits a file counts, and every file must have one.
 ALLOWED: dict[str, set[str]] = {
@@ -34,6 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": NOUNS | {"learning", "simulators.acting"},
     "training": NOUNS | {"learning", "rollout", "simulators.cores"},
     "evaluate": LEARNER,
+    "confidence": set(),
+    "certify": LEARNER | {"evaluate", "confidence"},
     "beta": LEARNER | {"algorithms"},
     "recipes": NOUNS,
     "config": LEARNER | {"algorithms", "envs", "simulators", "recipes", "files"},

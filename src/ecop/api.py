@@ -15,11 +15,13 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
 
 from ecop import runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
+from ecop.certify import Certificate, certify
 from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
@@ -180,6 +182,49 @@ class Run:
             raise UserError(f"episodes must be at least 1, not {episodes}.")
         return evaluate(
             self.learner, self.states, episodes, deterministic=deterministic
+        )
+
+    def certify(
+        self,
+        confidence: float = 0.95,
+        *,
+        limits: Sequence[float] | None = None,
+        bounds: Sequence[float] | None = None,
+        episodes: int = 10_000,
+        deterministic: bool = False,
+        watch: Watch | None = None,
+    ) -> Certificate:
+        """Find the best policy whose mean costs are within the limits, with proof.
+
+        The candidates are the policies of all seeds, at the checkpoints that the
+        folder still has. Fresh episodes are drawn until it is clear.
+
+        confidence: that all verdicts are right, the choice among policies included
+        limits: one per cost; default: those of the run
+        bounds: the most that an episode can cost, one per cost; default: the task's
+        episodes: at most so many of each policy
+        deterministic: the most likely actions in place of drawn ones
+        """
+        watch = watch or Quiet()
+        saved = [] if self.path is None else runs.checkpoints(self.path)
+        every = [self.states]
+        for folder in saved:
+            if int(folder.name) == self.iteration:
+                continue
+            try:
+                every.append(runs.read_checkpoint(folder, self.learner))
+            except (UserError, SafetensorError) as error:
+                watch.note(f"Checkpoint '{folder}' is left out: {error}")
+        first = self.config.train.first_seed
+        return certify(
+            self.learner,
+            [(first + s, state) for states in every for s, state in enumerate(states)],
+            confidence=confidence,
+            limits=as_limits(limits),
+            bounds=as_limits(bounds),
+            episodes=episodes,
+            deterministic=deterministic,
+            note=watch.note,
         )
 
 

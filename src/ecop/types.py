@@ -43,10 +43,14 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Constraint:
-    """E[sum over the episode of this cost] <= limit; an infinite limit is off."""
+    """E[sum over the episode of this cost] <= limit; an infinite limit is off.
+
+    bound: no episode can cost more, nor less than 0; infinite: unknown
+    """
 
     name: str
     limit: float
+    bound: float = math.inf
 
 
 @dataclass(frozen=True)

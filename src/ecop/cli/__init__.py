@@ -4,6 +4,7 @@ import os
 import sys
 
 from ecop.cli.bench import bench_command
+from ecop.cli.certify import certify_command
 from ecop.cli.check import check_command
 from ecop.cli.commands import dispatch
 from ecop.cli.evaluate import evaluate_command
@@ -28,6 +29,7 @@ commands:
   train       train an algorithm on a task: ecop train PointCircle --seeds 5
   resume      go on with a stopped run, to the bit
   evaluate    fresh episodes of a run: reward, costs, feasibility
+  certify     the best policy within the limits, with proof: ecop certify RUN
   plot        learning curves of a run
   render      animation of an episode
   exact       tabular tasks against their exact optimum
@@ -45,6 +47,7 @@ COMMANDS = {
     "train": train_command,
     "resume": resume_command,
     "evaluate": evaluate_command,
+    "certify": certify_command,
     "plot": plot_command,
     "render": render_command,
     "exact": exact_command,
