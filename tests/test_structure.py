@@ -22,7 +22,16 @@ RUN |= {"certify", "config", "runs", "api", "files"}
 # What each part may import of ecop: a folder, a module, or a module in a folder. The
 # longest name that fits a file counts, and every file must have one.
 ALLOWED: dict[str, set[str]] = {
-    "__init__": {"algorithms", "api", "envs", "errors", "interop", "training", "types"},
+    "__init__": {
+        "algorithms",
+        "api",
+        "budgets",
+        "envs",
+        "errors",
+        "interop",
+        "training",
+        "types",
+    },
     "types": {"errors", "drawing.scenes"},
     "errors": set(),
     "files": {"errors"},
@@ -41,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "config": LEARNER | {"algorithms", "envs", "simulators", "recipes", "files"},
     "runs": LEARNER | {"config", "files", "__init__"},
     "api": RUN,
+    "budgets": RUN,
     "drawing": NOUNS,
     "drawing.scenes": set(),
     "drawing.film": LEARNER | {"drawing", "evaluate"},
@@ -50,7 +60,8 @@ ALLOWED: dict[str, set[str]] = {
     "bench": RUN | {"drawing.film", "exact"},
     "finetune": NOUNS | {"learning", "files"},
     "report": NOUNS | {"bench", "evaluate", "files", "__init__"},
-    "cli": RUN | {"__init__", "bench", "report", "exact", "drawing", "interop"},
+    "cli": RUN
+    | {"__init__", "budgets", "bench", "report", "exact", "drawing", "interop"},
 }
 
 

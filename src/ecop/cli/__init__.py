@@ -9,6 +9,7 @@ from ecop.cli.check import check_command
 from ecop.cli.commands import dispatch
 from ecop.cli.evaluate import evaluate_command
 from ecop.cli.exact import exact_command
+from ecop.cli.frontier import frontier_command
 from ecop.cli.plot import plot_command
 from ecop.cli.render import render_command
 from ecop.cli.report import report_command
@@ -30,6 +31,7 @@ commands:
   resume      go on with a stopped run, to the bit
   evaluate    fresh episodes of a run: reward, costs, feasibility
   certify     the best policy within the limits, with proof: ecop certify RUN
+  frontier    what relaxing a limit buys: ecop frontier TASK --limits 5 10 20
   plot        learning curves of a run
   render      animation of an episode
   exact       tabular tasks against their exact optimum
@@ -48,6 +50,7 @@ COMMANDS = {
     "resume": resume_command,
     "evaluate": evaluate_command,
     "certify": certify_command,
+    "frontier": frontier_command,
     "plot": plot_command,
     "render": render_command,
     "exact": exact_command,
