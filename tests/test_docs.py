@@ -136,7 +136,9 @@ def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypat
     call(filled)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/your_environment.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/your_environment.md", "docs/certificate.md"]
+)
 def test_snippets_run(page, tiny_budget, tmp_path, monkeypatch):
     run_snippets(page, tmp_path, monkeypatch)
 

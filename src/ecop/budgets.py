@@ -52,11 +52,14 @@ class Plan:
         """Of the cost whose limit changes."""
         return self.spec.cost_names[self.index]
 
+    def limits(self, limit: float) -> tuple[float, ...]:
+        """Those of all costs if the one that changes has this limit."""
+        before, after = self.spec.limits[: self.index], self.spec.limits[self.index :]
+        return (*before, limit, *after[1:])
+
     def train(self, limit: float, watch: api.Watch | None = None) -> api.Run:
         """Train at a limit, or go on where its folder ends."""
-        limits = list(self.spec.limits)
-        limits[self.index] = limit
-        options = {**self.options, "limits": tuple(limits)}
+        options = {**self.options, "limits": self.limits(limit)}
         path = None if self.out is None else self.out / folder(limit)
         if path is None or not (path / "config.json").is_file():
             return api.train(
