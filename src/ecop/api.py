@@ -148,6 +148,8 @@ class Run:
         """
         spec = self.learner.spec
         x = np.asarray(observation, np.float32)
+        if spec.image is not None and x.shape[-3:] == spec.image:
+            x = x.reshape(*x.shape[:-3], -1)
         if x.ndim not in (1, 2) or x.shape[-1] != spec.observation_size:
             raise UserError(
                 f"Observations of {self.config.task} have {spec.observation_size} "

@@ -168,14 +168,17 @@ def exporter(
     bias.
     """
     spec = policy.spec
-    size, horizon = spec.observation_size, spec.horizon
-    blank = jnp.zeros((horizon, size), jnp.float32)
-    times = np.asarray(with_time(blank, jnp.arange(horizon), horizon))[:, size:]
+    size, horizon = policy.network.width, spec.horizon
+    blank = jnp.zeros((horizon, 0), jnp.float32)
+    times = np.asarray(with_time(blank, jnp.arange(horizon), horizon))
     scale = jax.jit(normaliser.scale)
 
     def export(actor: Actor) -> tuple[HostPolicy, np.ndarray | np.float32]:
         params = jax.tree.map(np.asarray, actor.params)
-        layers = params["mlp"]
+        layers, filters = params["mlp"], ()
+        if policy.encoder is not None:
+            filters = tuple(as_filter(x) for x in layers["encoder"])
+            layers = layers["layers"]
         if policy.form != "per_step":
             layers = jax.tree.map(lambda leaf: leaf[None], layers)
         weights = [layer["w"] for layer in layers]
@@ -199,10 +202,18 @@ def exporter(
             tuple(biases),
             gate,
             head,
+            spec.image or (),
+            filters,
         )
         return plain, spread
 
     return export
+
+
+def as_filter(layer: dict[str, np.ndarray]) -> np.ndarray:
+    """A convolution as one matrix [1, 9 I + 1, J]: its weights, then its bias."""
+    bias = layer["b"]
+    return np.concatenate([layer["w"].reshape(-1, len(bias)), bias[None]])[None]
 
 
 def play_batch(

@@ -113,6 +113,7 @@ def from_gymnasium(
         seen.action,
         seen.horizon,
         tuple(Constraint(name, float("inf")) for name in names),
+        seen.image,
     )
     if isinstance(limits, Mapping):
         unknown = set(limits) - set(names)

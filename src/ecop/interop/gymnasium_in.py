@@ -18,6 +18,7 @@ from ecop.simulators.player import Result
 from ecop.types import Box, Discrete
 
 MAX_ACTIONS = 1024  # of a product of discrete spaces
+SIDE, CHANNELS = 8, 16  # the least pixels of an image, and the most channels
 FLAGS = (bool, np.bool_)
 
 
@@ -173,6 +174,25 @@ class Probe(NamedTuple):
     horizon: int
     costs: Costs
     limits: tuple[float, ...] | None  # its own, if it has any
+    image: tuple[int, int, int] | None  # the shape of its observations, if they are
+
+
+def image_shape(space: spaces.Space) -> tuple[int, int, int] | None:
+    """Height, width and channels, if a space is one of images."""
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+        return None
+    if len(space.shape) == 2:
+        flat = min(space.shape) >= SIDE and space.dtype == np.uint8
+        return (*space.shape, 1) if flat else None
+    first, middle, last = space.shape
+    if min(first, middle) >= SIDE and last <= CHANNELS:
+        return first, middle, last
+    if min(middle, last) >= SIDE and first <= CHANNELS:
+        raise UserError(
+            f"Observations of shape {space.shape} look like images with their channels "
+            "first; wrap the environment so that they come last."
+        )
+    return None
 
 
 def probe(make: Maker, costs: Costs | None) -> Probe:
@@ -210,6 +230,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
             int(horizon),
             costs,
             None if limits is None else tuple(float(v) for v in limits),
+            image_shape(env.observation_space),
         )
     finally:
         env.close()
