@@ -273,3 +273,30 @@ class BrightCorner:
         cost = (action == 0).astype(jnp.float32)
         state, observation = self.look(key)
         return Step(state, observation, reward, cost[None], jnp.zeros((), bool))
+
+
+class Recall:
+    """A cue at the first step, to be told at the last; to say 0 then costs 1.
+
+    Without a memory half of the reward is the most that can be had.
+    """
+
+    def __init__(self, *, horizon: int = 5, limit: float = 0.25) -> None:
+        constraints = (Constraint("zero", limit, bound=1.0),)
+        self.spec = Spec(2, Discrete(2), horizon, constraints)
+
+    def optimum(self) -> float:
+        return 0.5 + min(self.spec.limits[0], 0.5)
+
+    def reset(self, key):
+        cue = jax.random.randint(key, (), 0, 2)
+        return (jnp.zeros((), jnp.int32), cue), jax.nn.one_hot(cue, 2)
+
+    def step(self, key, state, action):
+        del key
+        h, cue = state
+        last = h == self.spec.horizon - 1
+        reward = (last & (action == cue)).astype(jnp.float32)
+        cost = (last & (action == 0)).astype(jnp.float32)
+        blank = jnp.zeros(2, jnp.float32)
+        return Step((h + 1, cue), blank, reward, cost[None], jnp.zeros((), bool))

@@ -27,7 +27,7 @@ from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
 from ecop.recipes import Preset
-from ecop.rollout import Actor, collector, distribution
+from ecop.rollout import Actor, collector, distribution, recall
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.training import (
     DISPATCH,
@@ -142,6 +142,8 @@ class Run:
     ) -> np.ndarray:
         """Action at step `h` (0 .. H-1) for an observation [O] or several [N, O].
 
+        A policy with a memory needs all observations [h + 1, O] of its episode.
+
         The most likely action; one drawn from the policy if a JAX `key` is given. The
         costs were kept within their limits by the drawn actions. `seed` picks among
         the trained policies, 0 being the first.
@@ -166,7 +168,17 @@ class Run:
         actor = Actor(state.policy, state.normaliser)
         policy = self.learner.policy
         rows = jnp.asarray(np.atleast_2d(x))
-        actions = distribution(policy, actor, rows, jnp.int32(h))
+        if policy.encoder is not None and policy.encoder.remembers:
+            if len(rows) != h + 1:
+                raise UserError(
+                    f"The policy remembers its episode: at step {h} give the "
+                    f"observations of steps 0 .. {h}, [{h + 1}, "
+                    f"{spec.observation_size}], not {x.shape}."
+                )
+            actions = jax.tree.map(lambda y: y[0, -1:], recall(policy, actor, rows))
+            rows, x = rows[-1:], x.reshape(-1)
+        else:
+            actions = distribution(policy, actor, rows, jnp.int32(h))
         if key is None:
             action = actions.mode()
         else:
@@ -290,9 +302,10 @@ def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch)
             algorithm=dataclasses.replace(config.algorithm, beta=beta)
         )
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
+    states = init_seeds(learner)
     if path is not None:
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
-    return Run(config, learner, init_seeds(learner), [], path)
+    return Run(config, learner, states, [], path)
 
 
 def refuse_misplaced(options: dict[str, Any], algorithm: str) -> None:

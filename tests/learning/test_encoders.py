@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import ecop
+from ecop.algorithms import ALGORITHMS
 from ecop.learning import normaliser
-from ecop.learning.encoders import CNN, encoder
+from ecop.learning.encoders import CNN, GRU, UNITS, encoder
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collector, distribution, exporter
 from ecop.simulators.acting import Company, act_together, convolve
 from ecop.simulators.worker import flat, unflat
 from ecop.types import Box, Constraint, Spec
-from probes import BrightCorner
-from simulators import make_screen
+from probes import BrightCorner, Recall
+from simulators import make_gym, make_screen
 
 SMALL = {"seeds": 1, "hidden": (8,), "episodes": 4, "critic_epochs": 1}
 
@@ -112,28 +113,103 @@ def test_numpy_gives_the_same_bits_in_any_company_and_after_the_way():
         assert alone.tobytes() == together[[n]].tobytes()
 
 
-def test_resumed_to_the_bit(tmp_path):
+def memory_by_hand(params, history):
+    """Unit by unit, from the formulas."""
+    w, u, b = (np.asarray(params[name], float) for name in "wub")
+    memory = np.zeros(UNITS)
+
+    def sigmoid(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    for x in history:
+        keep, reset, new = (slice(i * UNITS, (i + 1) * UNITS) for i in range(3))
+        drive = x @ w + b
+        kept = sigmoid(drive[keep] + memory @ u[:, keep])
+        opened = sigmoid(drive[reset] + memory @ u[:, reset])
+        fresh = np.tanh(drive[new] + (opened * memory) @ u[:, new])
+        memory = kept * memory + (1.0 - kept) * fresh
+    return memory
+
+
+def test_a_memory_over_episodes_is_that_of_steps_and_of_the_formulas():
+    gru = GRU(3)
+    params = gru.init(jax.random.key(0))
+    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    whole = np.asarray(gru.apply(params, jnp.asarray(x)))
+    memory = gru.start(2)
+    for k in range(5):
+        features, memory = gru.step(params, memory, jnp.asarray(x[:, k]))
+        np.testing.assert_allclose(features, whole[:, k], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        whole[1, 4, 3:], memory_by_hand(params, x[1]), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(whole[..., :3], x)
+
+
+def test_a_memory_acts_as_it_is_learned_from():
+    """What is collected step by step has the probabilities of whole episodes."""
+    run = ecop.train(Recall(), "ppo", network="gru", iterations=1, **SMALL)
+    policy, state = run.learner.policy, run.states[0]
+    actor = Actor(state.policy, state.normaliser)
+    actors = jax.tree.map(lambda x: x[None], actor)
+    found = collector(Recall(), policy, 3, deterministic=True)(
+        actors, jax.random.key(0)[None]
+    )
+    for n in range(3):
+        history = np.asarray(found.observation[0, n])
+        for h in range(5):
+            action = run.policy(history[: h + 1], h)
+            assert action == found.action[0, n, h]
+    assert run.policy(history[:1], 0, key=jax.random.key(1)).shape == ()
+    with pytest.raises(ecop.UserError, match=r"steps 0 \.\. 2"):
+        run.policy(history[0], 2)
+
+
+def test_memories_that_do_not_fit_are_refused(tmp_path):
+    env = ecop.from_gymnasium(make_gym, horizon=3, costs="cost", limits=[9.0])
+    with pytest.raises(ecop.UserError, match="tasks in JAX"):
+        ecop.train(env, "pdo", network="gru", **SMALL)
+    env.close()
+    for algorithm in (ecop.ECOP(backward_steps=0), ecop.ECOP(backward_steps=5)):
+        options = {"network": "gru", "out": tmp_path / "run", **SMALL}
+        with pytest.raises(ecop.UserError, match="backward_steps=1"):
+            ecop.train(Recall(), algorithm, **options)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ecop.UserError, match="images"):
+        ecop.train(BrightCorner(), network="gru", **SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_takes_a_memory(name):
+    run = ecop.train(Recall(), name, network="gru", iterations=1, **SMALL)
+    assert np.isfinite(run.metrics[-1]["kl"])
+
+
+@pytest.mark.parametrize(("env", "kind"), [(BrightCorner(), "cnn"), (Recall(), "gru")])
+def test_resumed_to_the_bit(env, kind, tmp_path):
     def train(iterations, out=None):
         return ecop.train(
-            BrightCorner(),
-            "ppo",
-            network="cnn",
-            iterations=iterations,
-            out=out,
-            **SMALL,
+            env, "ppo", network=kind, iterations=iterations, out=out, **SMALL
         )
 
     whole = train(4)
     train(2, tmp_path / "run")
-    again = ecop.resume(tmp_path / "run", iterations=4, env=BrightCorner())
+    again = ecop.resume(tmp_path / "run", iterations=4, env=env)
     for a, b in zip(
         jax.tree.leaves(whole.states[0].policy),
         jax.tree.leaves(again.states[0].policy),
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)
-    picture = np.zeros((8, 8, 1))
-    assert again.policy(picture, 0) == again.policy(picture.reshape(-1), 0)
+
+
+def test_a_policy_takes_images_in_their_shape():
+    run = ecop.train(BrightCorner(), "pdo", network="cnn", iterations=1, **SMALL)
+    picture = np.random.default_rng(0).random((3, 8, 8, 1))
+    flat = picture.reshape(3, -1)
+    np.testing.assert_array_equal(run.policy(picture, 0), run.policy(flat, 0))
+    assert run.policy(picture[0], 1) == run.policy(flat[0], 1)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -159,4 +235,13 @@ def test_the_bright_corner_is_found():
     run = ecop.train(env, network="cnn", seeds=2, iterations=150)
     summary = run.evaluate(500).summary()
     assert summary["reward"]["mean"] > 0.95 * env.optimum()
+    assert summary["constraints"][0]["mean"] < 1.15 * env.spec.limits[0]
+
+
+@pytest.mark.slow
+def test_the_cue_is_recalled():
+    env = Recall()
+    run = ecop.train(env, network="gru", seeds=2, iterations=200)
+    summary = run.evaluate(1000).summary()
+    assert summary["reward"]["mean"] > 0.93 * env.optimum()
     assert summary["constraints"][0]["mean"] < 1.15 * env.spec.limits[0]

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ecop.learning.encoders import CNN
+from ecop.learning.encoders import Encoder
 from ecop.learning.time import gate_scale, time_size, time_table
 from ecop.types import Box, Spec
 
@@ -135,7 +135,13 @@ class Network:
     outputs: int
     horizon: int
     last_scale: float
-    encoder: CNN | None = None
+    encoder: Encoder | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether outputs are those of whole episodes only, from the first step on."""
+        remembers = self.encoder is not None and self.encoder.remembers
+        return remembers or self.form == "per_step"
 
     @property
     def width(self) -> int:
@@ -165,8 +171,12 @@ class Network:
             layers = ({**layers[0], "g": g}, *layers[1:])
         return layers
 
+    def start(self, count: int) -> Any:
+        """What is remembered of episodes that begin."""
+        return () if self.encoder is None else self.encoder.start(count)
+
     def encoded(self, params: Any, x: Array) -> tuple[Any, Array]:
-        """Parameters of the layers, and what they see: features and time [..., I]."""
+        """Parameters of the layers, and what they see [N, K, I]: features and time."""
         if self.encoder is None:
             return params, x
         seen, time = x[..., : self.inputs], x[..., self.inputs :]
@@ -179,14 +189,19 @@ class Network:
             return mlp(params, x)
         return mlp(params, x, 1.0 + x[:, self.width :] @ params[0]["g"])
 
-    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Array:
-        """Output [N, out] for inputs of one step h."""
-        params, x = self.encoded(params, x)
+    def at(
+        self, params: Any, x: Float[Array, "N I"], h: Array, memory: Any
+    ) -> tuple[Array, Any]:
+        """Output [N, out] for inputs of one step h, and what is remembered."""
+        if self.encoder is not None:
+            seen, time = x[:, : self.inputs], x[:, self.inputs :]
+            features, memory = self.encoder.step(params["encoder"], memory, seen)
+            params, x = params["layers"], jnp.concatenate([features, time], axis=-1)
         if self.form == "per_step":
             params = jax.tree.map(lambda leaf: leaf[h], params)
         if self.form == "time":
-            return self.gated(params, x)
-        return mlp(params, x[:, : self.width])
+            return self.gated(params, x), memory
+        return mlp(params, x[:, : self.width]), memory
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Array:
         """Output [N, K, out] for K steps; `per_step` parameters are those K steps'."""
@@ -220,7 +235,7 @@ class Policy:
     hidden: tuple[int, ...] = (64, 64)
     std: Literal["shared", "predicted"] = "shared"
     initial_log_std: float = -0.5
-    encoder: CNN | None = None
+    encoder: Encoder | None = None
 
     @property
     def network(self) -> Network:
@@ -249,14 +264,16 @@ class Policy:
             params["log_std"] = jnp.full(shape, self.initial_log_std, jnp.float32)
         return params
 
-    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Distribution:
-        """Action distribution of N episodes at step h."""
-        output = self.network.at(params["mlp"], x, h)
+    def at(
+        self, params: Any, x: Float[Array, "N I"], h: Array, memory: Any
+    ) -> tuple[Distribution, Any]:
+        """Action distribution of N episodes at step h, and what is remembered."""
+        output, memory = self.network.at(params["mlp"], x, h, memory)
         if not isinstance(self.spec.action, Box):
-            return Categorical(jax.nn.log_softmax(output))
+            return Categorical(jax.nn.log_softmax(output)), memory
         log_std = params["log_std"]
         log_std = log_std[h] if self.form == "per_step" else log_std
-        return self._gaussian(output, log_std)
+        return self._gaussian(output, log_std), memory
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Distribution:
         """Action distribution over K steps of N episodes."""
