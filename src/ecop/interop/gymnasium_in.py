@@ -174,6 +174,7 @@ class Probe(NamedTuple):
     horizon: int
     costs: Costs
     limits: tuple[float, ...] | None  # its own, if it has any
+    bounds: tuple[float, ...] | None
     image: tuple[int, int, int] | None  # the shape of its observations, if they are
 
 
@@ -223,13 +224,22 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
             names = getattr(base, "cost_names", None)
             found = find_costs(env, action, to_actions, int(horizon), names)
             costs = found if costs is None else costs
-        limits = getattr(base, "cost_limits", None)
+        limits, bounds = (
+            None if (found := getattr(base, name, None)) is None else tuple(found)
+            for name in ("cost_limits", "cost_bounds")
+        )
+        if bounds is not None and len(bounds) != len(costs.names):
+            raise UserError(
+                f"The environment has {len(bounds)} cost_bounds for "
+                f"{len(costs.names)} cost(s)."
+            )
         return Probe(
             int(np.prod(flat.shape)),
             action,
             int(horizon),
             costs,
-            None if limits is None else tuple(float(v) for v in limits),
+            limits,
+            bounds,
             image_shape(env.observation_space),
         )
     finally:
