@@ -236,3 +236,67 @@ class Poison(Spend):
     def step(self, key, state, action):
         out = super().step(key, state, action)
         return out._replace(reward=jnp.where(action[0] > 1.5, jnp.nan, out.reward))
+
+
+class BrightCorner:
+    """Go to the corner that is bright, in dim noise; corner 0 costs 1 each time.
+
+    With a limit below a quarter of the horizon that corner is worth H / 4 at most.
+    """
+
+    SIDE = 8
+
+    def __init__(self, *, horizon: int = 4, limit: float = 0.5) -> None:
+        image = (self.SIDE, self.SIDE, 1)
+        constraints = (Constraint("corner", limit, bound=horizon),)
+        self.spec = Spec(self.SIDE**2, Discrete(4), horizon, constraints, image)
+
+    def optimum(self) -> float:
+        quarter = self.spec.horizon / 4
+        return 3.0 * quarter + min(quarter, self.spec.limits[0])
+
+    def look(self, key):
+        corner, noise = jax.random.split(key)
+        corner = jax.random.randint(corner, (), 0, 4)
+        row, column = corner // 2, corner % 2
+        image = 0.3 * jax.random.uniform(noise, (self.SIDE, self.SIDE))
+        middle = (self.SIDE - 2) * jnp.stack([row, column])
+        near = jnp.abs(jnp.arange(self.SIDE)[None] - middle[:, None]) < 2
+        image = image + (near[0][:, None] & near[1][None]).astype(jnp.float32)
+        return corner, image.reshape(-1)
+
+    def reset(self, key):
+        return self.look(key)
+
+    def step(self, key, state, action):
+        reward = (action == state).astype(jnp.float32)
+        cost = (action == 0).astype(jnp.float32)
+        state, observation = self.look(key)
+        return Step(state, observation, reward, cost[None], jnp.zeros((), bool))
+
+
+class Recall:
+    """A cue at the first step, to be told at the last; to say 0 then costs 1.
+
+    Without a memory half of the reward is the most that can be had.
+    """
+
+    def __init__(self, *, horizon: int = 5, limit: float = 0.25) -> None:
+        constraints = (Constraint("zero", limit, bound=1.0),)
+        self.spec = Spec(2, Discrete(2), horizon, constraints)
+
+    def optimum(self) -> float:
+        return 0.5 + min(self.spec.limits[0], 0.5)
+
+    def reset(self, key):
+        cue = jax.random.randint(key, (), 0, 2)
+        return (jnp.zeros((), jnp.int32), cue), jax.nn.one_hot(cue, 2)
+
+    def step(self, key, state, action):
+        del key
+        h, cue = state
+        last = h == self.spec.horizon - 1
+        reward = (last & (action == cue)).astype(jnp.float32)
+        cost = (last & (action == 0)).astype(jnp.float32)
+        blank = jnp.zeros(2, jnp.float32)
+        return Step((h + 1, cue), blank, reward, cost[None], jnp.zeros((), bool))

@@ -279,3 +279,25 @@ class Sick(Gym):
         if self.illness == "last" and self.h == 6:
             info["cost"] = 0.0
         return *rest, info
+
+
+class Screen(gymnasium.Env):
+    """Images, a Discrete action, a cost in info."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (12, 10, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    horizon = 3
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def look(self):
+        return self.np_random.integers(0, 256, (12, 10, 3), np.uint8)
+
+    def step(self, action):
+        return self.look(), float(action), False, False, {"cost": float(action)}
+
+
+def make_screen() -> Screen:
+    return Screen()

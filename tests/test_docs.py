@@ -33,7 +33,12 @@ MODULES = {  # what the commands ask for
 }
 PLACEHOLDERS = {"TASK": "PointCircle", "NAME": "cpo", "FOLDER": "replay"}
 # What compiles nothing, or only a program that others of these need too.
-SNIPPETS = ["README.md", "docs/your_environment.md", "docs/deploy.md"]
+SNIPPETS = [
+    "README.md",
+    "docs/your_environment.md",
+    "docs/deploy.md",
+    "docs/certificate.md",
+]
 QUICK = {"list", "show", "plot", "evaluate", "export", "check"}
 
 

@@ -31,6 +31,7 @@ TRAIN = {
     "steps": 0,
     "episodes": 8,
     "policy": "time",
+    "network": "mlp",
     "hidden": (8,),
     "std": "shared",
     "initial_log_std": 0.0,

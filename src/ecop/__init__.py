@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TRPOLagrangian,
     )
     from ecop.api import Diverged, Faulted, Run, Stopped, load, resume, train
+    from ecop.budgets import frontier
     from ecop.envs import make
     from ecop.errors import UserError
     from ecop.interop import (
@@ -63,6 +64,7 @@ __all__ = [
     "UserError",
     "check_cmdp",
     "from_gymnasium",
+    "frontier",
     "load",
     "make",
     "make_gymnasium",
@@ -74,6 +76,7 @@ __all__ = [
 
 _HOMES = {
     "ecop.api": "Diverged Faulted Run Stopped load resume train",
+    "ecop.budgets": "frontier",
     "ecop.envs": "make",
     "ecop.errors": "UserError",
     "ecop.interop": "from_gymnasium make_gymnasium make_gymnasium_vec "

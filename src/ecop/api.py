@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
 
 from ecop import files, runs
 from ecop.algorithms import ALGORITHMS
 from ecop.algorithms.ecop import ECOP
 from ecop.beta import search_beta
+from ecop.certify import Certificate, certify
 from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
 from ecop.player import Player, to_bytes
 from ecop.recipes import Preset
-from ecop.rollout import Actor, collector, distribution, exporter
+from ecop.rollout import Actor, collector, distribution, exporter, recall
 from ecop.showing import table_html, table_text
 from ecop.simulators.forms import plain
 from ecop.simulators.pool import SimulatorError, SimulatorPool
@@ -124,13 +126,17 @@ class Run:
     ) -> np.ndarray:
         """Action at step `h` (0 .. H-1) for an observation [O] or several [N, O].
 
-        Vectors in the library's form, computed by JAX; `act` is for environments. The
-        most likely action; one drawn from the policy if a JAX `key` is given. The
+        Vectors in the library's form, computed by JAX; `act` is for environments. A
+        policy with a memory needs all observations [h + 1, O] of its episode.
+
+        The most likely action; one drawn from the policy if a JAX `key` is given. The
         costs were kept within their limits by the drawn actions. `seed` picks among
         the trained policies, 0 being the first.
         """
         spec = self.learner.spec
         x = np.asarray(observation, np.float32)
+        if spec.image is not None and x.shape[-3:] == spec.image:
+            x = x.reshape(*x.shape[:-3], -1)
         if x.ndim not in (1, 2) or x.shape[-1] != spec.observation_size:
             raise UserError(
                 f"Observations of {self.config.task} have {spec.observation_size} "
@@ -142,7 +148,17 @@ class Run:
         actor = Actor(state.policy, state.normaliser)
         policy = self.learner.policy
         rows = jnp.asarray(np.atleast_2d(x))
-        actions = distribution(policy, actor, rows, jnp.int32(h))
+        if policy.encoder is not None and policy.encoder.remembers:
+            if len(rows) != h + 1:
+                raise UserError(
+                    f"The policy remembers its episode: at step {h} give the "
+                    f"observations of steps 0 .. {h}, [{h + 1}, "
+                    f"{spec.observation_size}], not {x.shape}."
+                )
+            actions = jax.tree.map(lambda y: y[0, -1:], recall(policy, actor, rows))
+            rows, x = rows[-1:], x.reshape(-1)
+        else:
+            actions = distribution(policy, actor, rows, jnp.int32(h))
         if key is None:
             action = actions.mode()
         else:
@@ -309,6 +325,49 @@ class Run:
             raise UserError(f"episodes must be at least 1, not {episodes}.")
         return evaluate(
             self.learner, self.states, episodes, deterministic=deterministic
+        )
+
+    def certify(
+        self,
+        confidence: float = 0.95,
+        *,
+        limits: Sequence[float] | None = None,
+        bounds: Sequence[float] | None = None,
+        episodes: int = 10_000,
+        deterministic: bool = False,
+        watch: Watch | None = None,
+    ) -> Certificate:
+        """Find the best policy whose mean costs are within the limits, with proof.
+
+        The candidates are the policies of all seeds, at the checkpoints that the
+        folder still has. Fresh episodes are drawn until it is clear.
+
+        confidence: that all verdicts are right, the choice among policies included
+        limits: one per cost; default: those of the run
+        bounds: the most that an episode can cost, one per cost; default: the task's
+        episodes: at most so many of each policy
+        deterministic: the most likely actions in place of drawn ones
+        """
+        watch = watch or Quiet()
+        saved = [] if self.path is None else runs.checkpoints(self.path)
+        every = [self.states]
+        for folder in saved:
+            if int(folder.name) == self.iteration:
+                continue
+            try:
+                every.append(runs.read_checkpoint(folder, self.learner))
+            except (UserError, SafetensorError) as error:
+                watch.note(f"Checkpoint '{folder}' is left out: {error}")
+        first = self.config.train.first_seed
+        return certify(
+            self.learner,
+            [(first + s, state) for states in every for s, state in enumerate(states)],
+            confidence=confidence,
+            limits=as_limits(limits),
+            bounds=as_limits(bounds),
+            episodes=episodes,
+            deterministic=deterministic,
+            note=watch.note,
         )
 
 

@@ -113,7 +113,9 @@ def build(config: RunConfig, env: Any = None) -> Learner:
             f"No limit is known for the costs {', '.join(spec.cost_names)}; give "
             "limits=[...] (--limits), or inf to only measure them."
         )
-    return Learner(env, spec, config.algorithm, config.train)
+    learner = Learner(env, spec, config.algorithm, config.train)
+    _ = learner.encoder  # refused here, before a folder is made
+    return learner
 
 
 def algorithm_name(algorithm: Any) -> str:

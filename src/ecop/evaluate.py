@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -114,20 +115,31 @@ def fresh_episodes(
     deterministic: bool = False,
 ) -> Episodes:
     """Episodes [S, E, H] with seeds that training never used."""
+    return player(learner, episodes, deterministic=deterministic)(states, draw)
+
+
+def player(
+    learner: Learner, episodes: int, *, deterministic: bool = False
+) -> Callable[[list[TrainState], int], Episodes]:
+    """A function (states, draw) -> fresh episodes [S, E, H], compiled once."""
     collect = collector(
         learner.env, learner.policy, episodes, deterministic=deterministic
     )
-    actors = stack([Actor(state.policy, state.normaliser) for state in states])
-    for number, state in enumerate(states):
-        parts = nonfinite(state)
-        if parts:
-            raise Diverged(
-                f"Nothing was evaluated: {', '.join(parts)} of policy {number} holds "
-                "NaN or infinity; train again with smaller steps."
-            )
-    batch = collect(actors, stack([fresh_key(state, draw) for state in states]))
-    refuse_nonfinite(batch)
-    return batch
+
+    def play(states: list[TrainState], draw: int) -> Episodes:
+        actors = stack([Actor(state.policy, state.normaliser) for state in states])
+        for number, state in enumerate(states):
+            parts = nonfinite(state)
+            if parts:
+                raise Diverged(
+                    f"Nothing was evaluated: {', '.join(parts)} of policy {number} "
+                    "holds NaN or infinity; train again with smaller steps."
+                )
+        batch = collect(actors, stack([fresh_key(state, draw) for state in states]))
+        refuse_nonfinite(batch)
+        return batch
+
+    return play
 
 
 def nonfinite(state: TrainState) -> list[str]:

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from ecop.errors import UserError
 from ecop.learning import normaliser
 from ecop.learning.networks import Distribution, Policy, with_time
 from ecop.simulators.acting import act_together, product
@@ -48,9 +49,27 @@ class Actor(NamedTuple):
 def distribution(
     policy: Policy, actor: Actor, observation: Array, h: Array
 ) -> Distribution:
-    """Action distribution for raw observations [N, O] at step h."""
+    """Action distribution for raw observations [N, O] at step h.
+
+    Of a policy with a memory `recall` tells more than the first step's.
+    """
+    memory = policy.network.start(len(observation))
+    return react(policy, actor, observation, h, memory)[0]
+
+
+def react(
+    policy: Policy, actor: Actor, observation: Array, h: Array, memory: Any
+) -> tuple[Distribution, Any]:
+    """Action distribution at step h, and what is remembered after it."""
     x = normaliser.apply(actor.normaliser, observation)
-    return policy.at(actor.params, with_time(x, h, policy.spec.horizon), h)
+    return policy.at(actor.params, with_time(x, h, policy.spec.horizon), h, memory)
+
+
+def recall(policy: Policy, actor: Actor, history: Array) -> Distribution:
+    """Action distribution [1, K] of one episode for raw observations [K, O] so far."""
+    x = normaliser.apply(actor.normaliser, history[None])
+    steps = jnp.arange(len(history))
+    return policy.over(actor.params, with_time(x, steps, policy.spec.horizon))
 
 
 def draws(
@@ -89,9 +108,10 @@ def collect_jax(
         reset_keys, step_keys = jax.vmap(lambda s: episode_keys(s, horizon))(seeds)
 
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
-            state, observation, alive = carry
+            state, observation, alive, memory = carry
             h, noise, keys = x
-            action = distribution(policy, actor, observation, h).sample(noise)
+            actions, memory = react(policy, actor, observation, h, memory)
+            action = actions.sample(noise)
             out = jax.vmap(env.step)(keys, state, action)
             record = (
                 observation,
@@ -101,13 +121,14 @@ def collect_jax(
                 alive,
             )
             alive = alive * (1.0 - out.failed.astype(jnp.float32))
-            return (out.state, out.observation, alive), record
+            return (out.state, out.observation, alive, memory), record
 
         state, observation = jax.vmap(env.reset)(reset_keys)
-        carry = (state, observation, jnp.ones(episodes, jnp.float32))
+        memory = policy.network.start(episodes)
+        carry = (state, observation, jnp.ones(episodes, jnp.float32), memory)
         noise, step_keys = (jnp.moveaxis(x, 1, 0) for x in (noise, step_keys))
         x = (jnp.arange(horizon), noise, step_keys)
-        (_, _, alive), record = lax.scan(step, carry, x)
+        (_, _, alive, _), record = lax.scan(step, carry, x)
         return Episodes(*(jnp.moveaxis(r, 0, 1) for r in record), failed=alive == 0.0)
 
     return collect
@@ -167,15 +188,20 @@ def exporter(
     the first layer and its gate; a log std that the policy predicts starts from its
     bias.
     """
+    if policy.encoder is not None and policy.encoder.remembers:
+        raise UserError("A policy with a memory (network='gru') acts in JAX only.")
     spec = policy.spec
-    size, horizon = spec.observation_size, spec.horizon
-    blank = jnp.zeros((horizon, size), jnp.float32)
-    times = np.asarray(with_time(blank, jnp.arange(horizon), horizon))[:, size:]
+    size, horizon = policy.network.width, spec.horizon
+    blank = jnp.zeros((horizon, 0), jnp.float32)
+    times = np.asarray(with_time(blank, jnp.arange(horizon), horizon))
     scale = jax.jit(normaliser.scale)
 
     def export(actor: Actor) -> tuple[HostPolicy, np.ndarray | np.float32]:
         params = jax.tree.map(np.asarray, actor.params)
-        layers = params["mlp"]
+        layers, filters = params["mlp"], ()
+        if policy.encoder is not None:
+            filters = tuple(as_filter(x) for x in layers["encoder"])
+            layers = layers["layers"]
         if policy.form != "per_step":
             layers = jax.tree.map(lambda leaf: leaf[None], layers)
         weights = [layer["w"] for layer in layers]
@@ -199,10 +225,18 @@ def exporter(
             tuple(biases),
             gate,
             head,
+            spec.image or (),
+            filters,
         )
         return plain, spread
 
     return export
+
+
+def as_filter(layer: dict[str, np.ndarray]) -> np.ndarray:
+    """A convolution as one matrix [1, 9 I + 1, J]: its weights, then its bias."""
+    bias = layer["b"]
+    return np.concatenate([layer["w"].reshape(-1, len(bias)), bias[None]])[None]
 
 
 def play_batch(

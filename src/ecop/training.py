@@ -26,6 +26,7 @@ from ecop.errors import UserError, require
 from ecop.learning import averages, normaliser
 from ecop.learning.advantages import gae
 from ecop.learning.critics import Critics
+from ecop.learning.encoders import Encoder, Kind, encoder
 from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import moments, or_one, step_mean
 from ecop.rollout import Actor, collect_host, collect_jax
@@ -52,6 +53,8 @@ class TrainConfig:
         limits: one limit per cost; "inf" switches a constraint off; default: the task's
         horizon: steps per episode; default: the task's
         policy: how policy and critics depend on time
+        network: "mlp"; "cnn" for images; "gru" has a memory of the episode, for
+            observations that do not tell all (tasks in JAX)
         hidden: hidden layers of policy and critics
         std: "shared" by all states, or "predicted" by the policy network
         initial_log_std: log standard deviation of a fresh Gaussian policy
@@ -72,6 +75,7 @@ class TrainConfig:
     limits: tuple[float, ...] | None = None
     horizon: int | None = None
     policy: Form = "time"
+    network: Kind = "mlp"
     hidden: tuple[int, ...] = (64, 64)
     std: Literal["shared", "predicted"] = "shared"
     initial_log_std: float = -0.5
@@ -105,10 +109,21 @@ class Learner:
     config: TrainConfig
 
     @cached_property
+    def encoder(self) -> Encoder | None:
+        """What stands before the layers of policy and critics."""
+        if self.config.network == "gru" and isinstance(self.env, HostTask):
+            raise UserError(
+                "network='gru' is for tasks in JAX; let the environment of a simulator "
+                "give what must be remembered, such as the last few observations."
+            )
+        return encoder(self.config.network, self.spec, self.config.policy)
+
+    @cached_property
     def policy(self) -> Policy:
         """The policy network."""
         c = self.config
-        return Policy(self.spec, c.policy, c.hidden, c.std, c.initial_log_std)
+        head = c.std, c.initial_log_std
+        return Policy(self.spec, c.policy, c.hidden, *head, self.encoder)
 
     @cached_property
     def critics(self) -> Critics:
@@ -122,6 +137,7 @@ class Learner:
             outputs=1,
             horizon=self.spec.horizon,
             last_scale=0.01,
+            encoder=self.encoder,
         )
         count = 1 + len(self.spec.enforced)
         return Critics(

@@ -43,24 +43,37 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Constraint:
-    """E[sum over the episode of this cost] <= limit; an infinite limit is off."""
+    """E[sum over the episode of this cost] <= limit; an infinite limit is off.
+
+    bound: no episode can cost more, nor less than 0; infinite: unknown
+    """
 
     name: str
     limit: float
+    bound: float = math.inf
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What an algorithm must know of a task."""
+    """What an algorithm must know of a task.
+
+    image: height, width and channels, if the observation [O] is an image, row by row
+    """
 
     observation_size: int
     action: Box | Discrete
     horizon: int
     constraints: tuple[Constraint, ...] = ()
+    image: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
             raise UserError(f"The horizon must be at least 1, not {self.horizon}.")
+        if self.image and math.prod(self.image) != self.observation_size:
+            raise UserError(
+                f"An image of {self.image} has {math.prod(self.image)} entries, not "
+                f"{self.observation_size}."
+            )
 
     @property
     def cost_names(self) -> tuple[str, ...]:
@@ -168,6 +181,8 @@ class HostPolicy(NamedTuple):
     biases: tuple[np.ndarray, ...]  # [T, J] of each layer
     gate: np.ndarray  # [T, J] of the first layer's units; [1, 0] for none
     head: Literal["normal", "spread", "choice", "script"]
+    image: tuple[int, ...] = ()  # height, width, channels of the observation, if any
+    filters: tuple[np.ndarray, ...] = ()  # [1, 9 I + 1, J], the last row the bias
 
 
 class Part(NamedTuple):

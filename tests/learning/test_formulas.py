@@ -293,7 +293,7 @@ def test_a_gated_network_against_a_slow_one(rng, horizon, hidden):
                     row = row * (1 + table[h] @ layer["g"])
             np.testing.assert_allclose(ours[n, h], row, rtol=1e-3, atol=1e-5)
     for h in (0, horizon - 1):
-        now = network.at(params, x[:, h], jnp.int32(h))
+        now, _ = network.at(params, x[:, h], jnp.int32(h), ())
         np.testing.assert_allclose(now, ours[:, h], rtol=1e-4, atol=1e-6)
 
 
@@ -304,7 +304,7 @@ def test_a_network_at_a_step_is_that_over_all(rng, form):
     x = with_time(floats(rng, N, H, 2), jnp.arange(H), H)
     whole = np.asarray(network.over(params, x))
     for h in range(H):
-        now = network.at(params, x[:, h], jnp.int32(h))
+        now, _ = network.at(params, x[:, h], jnp.int32(h), ())
         np.testing.assert_allclose(now, whole[:, h], rtol=1e-4, atol=1e-6)
     same = with_time(jnp.ones((1, H, 2)), jnp.arange(H), H)
     spread = np.ptp(np.asarray(network.over(params, same)), axis=1).max()

@@ -15,6 +15,8 @@ from ecop.config import RunConfig, from_document, resolve, to_json
 from ecop.recipes import Preset
 
 Cell = dict[str, Any]
+# Options that came later and their defaults, left out so that cells keep their names.
+ADDED = {"network": "mlp"}
 
 
 def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
@@ -25,11 +27,12 @@ def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
     budget = {"iterations": 0, "steps": suite.steps, **group.options}
     given = {**budget, "seeds": 1, "first_seed": seed, "limits": group.limits}
     algorithm, train, _ = resolve(group.task, group.algorithm, preset, given)
+    options = {k: v for k, v in to_json(train).items() if v != ADDED.get(k)}
     return {
         "task": group.task,
         "env_options": group.env_options,
         "algorithm": {"name": group.algorithm, **to_json(algorithm)},
-        "train": to_json(train),
+        "train": options,
         "evaluation_episodes": suite.evaluation_episodes,
     }
 

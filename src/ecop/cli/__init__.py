@@ -4,11 +4,13 @@ import os
 import sys
 
 from ecop.cli.bench import bench_command
+from ecop.cli.certify import certify_command
 from ecop.cli.check import check_command
 from ecop.cli.commands import dispatch
 from ecop.cli.evaluate import evaluate_command
 from ecop.cli.exact import exact_command
 from ecop.cli.export import export_command
+from ecop.cli.frontier import frontier_command
 from ecop.cli.plot import plot_command
 from ecop.cli.render import render_command
 from ecop.cli.report import report_command
@@ -30,6 +32,8 @@ commands:
   train       train an algorithm on a task: ecop train PointCircle --seeds 5
   resume      go on with a stopped run, to the bit
   evaluate    fresh episodes of a run: reward, costs, feasibility
+  certify     the best policy within the limits, with proof: ecop certify RUN
+  frontier    what relaxing a limit buys: ecop frontier TASK --limits 5 10 20
   plot        learning curves of one or several runs
   watch       a page on this machine that follows a run while it is trained
   render      animation of an episode
@@ -49,6 +53,8 @@ COMMANDS = {
     "train": train_command,
     "resume": resume_command,
     "evaluate": evaluate_command,
+    "certify": certify_command,
+    "frontier": frontier_command,
     "plot": plot_command,
     "watch": watch_command,
     "render": render_command,

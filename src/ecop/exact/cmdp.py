@@ -81,9 +81,18 @@ class TabularCMDP:
     @property
     def spec(self) -> Spec:
         """What an algorithm must know when the CMDP runs as a task."""
-        pairs = zip(self.cost_names, self.limits, strict=True)
-        constraints = tuple(Constraint(name, limit) for name, limit in pairs)
+        rows = zip(self.cost_names, self.limits, self.bounds, strict=True)
+        constraints = tuple(Constraint(*row) for row in rows)
         return Spec(self.states, Discrete(self.actions), self.horizon, constraints)
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The most that an episode can cost; infinite for costs below 0."""
+        largest = self.costs.max(axis=(2, 3)).sum(axis=1).tolist()
+        return tuple(
+            most if (cost >= 0).all() else np.inf
+            for most, cost in zip(largest, self.costs, strict=True)
+        )
 
     @property
     def enforced(self) -> tuple[int, ...]:

@@ -6,6 +6,8 @@ Gymnasium is an extra; it is imported when one of these functions is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ecop.errors import UserError
@@ -42,7 +44,7 @@ def make_gymnasium(name: str, **options: Any) -> TaskEnv:
     """One of our JAX tasks as a `gymnasium.Env`; options go to the task.
 
     `info` has "cost" (the sum), "costs" [C] and "cost_<name>"; the environment has
-    `cost_names`, `cost_limits` and `horizon`.
+    `cost_names`, `cost_limits`, `cost_bounds` and `horizon`.
     """
     need_gymnasium()
     from ecop.interop.gymnasium_out import TaskEnv
@@ -112,7 +114,11 @@ def from_gymnasium(
         seen.observation_size,
         seen.forms.action.space,
         seen.horizon,
-        tuple(Constraint(name, float("inf")) for name in names),
+        tuple(
+            Constraint(name, float("inf"), float(bound))
+            for name, bound in zip(names, seen.bounds or repeat(inf), strict=False)
+        ),
+        seen.image,
     )
     if isinstance(limits, Mapping):
         unknown = set(limits) - set(names)

@@ -21,6 +21,7 @@ from ecop.types import Box, Discrete, Played
 
 FRAMES = 150  # of a film, at most
 MAX_ACTIONS = 1024  # of a product of discrete spaces
+SIDE, CHANNELS = 8, 16  # the least pixels of an image, and the most channels
 FLAGS = (bool, np.bool_)
 
 
@@ -222,6 +223,26 @@ class Probe(NamedTuple):
     horizon: int
     costs: Costs
     limits: tuple[float, ...] | None  # its own, if it has any
+    bounds: tuple[float, ...] | None
+    image: tuple[int, int, int] | None  # the shape of its observations, if they are
+
+
+def image_shape(space: spaces.Space) -> tuple[int, int, int] | None:
+    """Height, width and channels, if a space is one of images."""
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+        return None
+    if len(space.shape) == 2:
+        flat = min(space.shape) >= SIDE and space.dtype == np.uint8
+        return (*space.shape, 1) if flat else None
+    first, middle, last = space.shape
+    if min(first, middle) >= SIDE and last <= CHANNELS:
+        return first, middle, last
+    if min(middle, last) >= SIDE and first <= CHANNELS:
+        raise UserError(
+            f"Observations of shape {space.shape} look like images with their channels "
+            "first; wrap the environment so that they come last."
+        )
+    return None
 
 
 def probe(make: Maker, costs: Costs | None) -> Probe:
@@ -252,13 +273,23 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
             names = getattr(base, "cost_names", None)
             found = find_costs(env, action, int(horizon), names)
             costs = found if costs is None else costs
-        limits = getattr(base, "cost_limits", None)
+        limits, bounds = (
+            None if (found := getattr(base, name, None)) is None else tuple(found)
+            for name in ("cost_limits", "cost_bounds")
+        )
+        if bounds is not None and len(bounds) != len(costs.names):
+            raise UserError(
+                f"The environment has {len(bounds)} cost_bounds for "
+                f"{len(costs.names)} cost(s)."
+            )
         return Probe(
             int(np.prod(flat.shape)),
             Forms(leaves(env.observation_space), action),
             int(horizon),
             costs,
-            None if limits is None else tuple(float(v) for v in limits),
+            limits,
+            bounds,
+            image_shape(env.observation_space),
         )
     finally:
         env.close()

@@ -161,6 +161,7 @@ class TaskEnv(gymnasium.Env):
         self.observation_space, self.action_space = spaces_of(spec)
         self.cost_names = spec.cost_names
         self.cost_limits = np.asarray(spec.limits, np.float64)
+        self.cost_bounds = np.asarray([c.bound for c in spec.constraints], np.float64)
         self.horizon = spec.horizon
         self._cost_keys = [f"cost_{name}" for name in spec.cost_names]
         self.spec = EnvSpec(
@@ -218,6 +219,7 @@ class TaskVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.cost_names = spec.cost_names
         self.cost_limits = np.asarray(spec.limits, np.float64)
+        self.cost_bounds = np.asarray([c.bound for c in spec.constraints], np.float64)
         self.horizon = spec.horizon
 
     def reset(

@@ -48,6 +48,12 @@ def init_backward(
     policy: Policy, params: Any, backward_steps: int, options: Descent
 ) -> Any:
     """The optimiser's first state."""
+    remembers = policy.encoder is not None and policy.encoder.remembers
+    if remembers and backward_steps != 1:
+        raise UserError(
+            "A memory begins with the episode, and backward steps begin later: "
+            "network='gru' needs backward_steps=1."
+        )
     if policy.form != "per_step" or backward_steps == 1:
         return options.init(params)
     horizon = policy.spec.horizon

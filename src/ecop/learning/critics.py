@@ -49,7 +49,8 @@ class Critics:
         discount: of the targets
         learning_rate: Adam's
         epochs: passes over the batch per fit
-        minibatches: gradient steps of a pass; `per_step` takes whole episodes
+        minibatches: gradient steps of a pass; `per_step` and memories take whole
+            episodes
     """
 
     network: Network
@@ -105,7 +106,7 @@ class Critics:
         std = averages.follow(state.std, spread)
         z = rest / jnp.where(std.value > 0.0, std.value, 1.0)[None, None]
         # Rows [R, L, ...] to draw from: steps, or episodes where steps share nothing.
-        whole = self.network.form == "per_step"
+        whole = self.network.whole
         shape = alive.shape if whole else (alive.size, 1)
         data = [a.reshape(*shape, *a.shape[2:]) for a in (x, z, alive)]
         living = jnp.ones(len(alive), jnp.float32) if whole else alive.reshape(-1)

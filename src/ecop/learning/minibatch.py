@@ -1,7 +1,7 @@
 """The one loop of minibatch descent, and the step size that every task finds itself.
 
 A minibatch holds steps of any episodes, so it is as large for H = 7 as for H = 1,000.
-Parameters of their own for each step (`per_step`) need whole episodes.
+Parameters of their own for each step (`per_step`) and memories need whole episodes.
 
 The rate follows the KL of an iteration, and the KL that is aimed at follows the policy:
 where one iteration goes on in the direction of the last, the batch shows where to go
@@ -124,7 +124,7 @@ def minibatch_descent(
     `target_kl` the others do nothing.
     """
     before = params
-    whole = policy.form == "per_step"
+    whole = policy.network.whole
     alive = (
         jnp.ones(len(batch.alive), jnp.float32) if whole else batch.alive.reshape(-1)
     )

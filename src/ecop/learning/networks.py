@@ -8,7 +8,8 @@ step (`with_time`, time.py). Three forms of time dependence:
     stationary  the time entries are hidden, for ablation
 
 Parameters are plain pytrees: a tuple of layers {"w": [in, out], "b": [out]}, with a
-leading axis H for `per_step`.
+leading axis H for `per_step`. With an encoder (encoders.py) they are {"encoder",
+"layers"}, and the layers see its features in place of the observation.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ecop.learning.encoders import Encoder
 from ecop.learning.time import gate_scale, time_size, time_table
 from ecop.types import Box, Spec
 
@@ -133,10 +135,29 @@ class Network:
     outputs: int
     horizon: int
     last_scale: float
+    encoder: Encoder | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether outputs are those of whole episodes only, from the first step on."""
+        remembers = self.encoder is not None and self.encoder.remembers
+        return remembers or self.form == "per_step"
+
+    @property
+    def width(self) -> int:
+        """Inputs of the first layer, beside the time."""
+        return self.inputs if self.encoder is None else self.encoder.features
 
     def init(self, key: Array) -> Any:
         """Fresh parameters."""
-        inputs = self.inputs + time_size(self.horizon) * (self.form == "time")
+        layers = self._layers(key)
+        if self.encoder is None:
+            return layers
+        fresh = self.encoder.init(jax.random.fold_in(key, 2))
+        return {"encoder": fresh, "layers": layers}
+
+    def _layers(self, key: Array) -> Any:
+        inputs = self.width + time_size(self.horizon) * (self.form == "time")
         sizes = (inputs, *self.hidden, self.outputs)
         if self.form == "per_step":
             keys = jax.random.split(key, self.horizon)
@@ -150,30 +171,49 @@ class Network:
             layers = ({**layers[0], "g": g}, *layers[1:])
         return layers
 
+    def start(self, count: int) -> Any:
+        """What is remembered of episodes that begin."""
+        return () if self.encoder is None else self.encoder.start(count)
+
+    def encoded(self, params: Any, x: Array) -> tuple[Any, Array]:
+        """Parameters of the layers, and what they see [N, K, I]: features and time."""
+        if self.encoder is None:
+            return params, x
+        seen, time = x[..., : self.inputs], x[..., self.inputs :]
+        features = self.encoder.apply(params["encoder"], seen)
+        return params["layers"], jnp.concatenate([features, time], axis=-1)
+
     def gated(self, params: Any, x: Array) -> Array:
         """Output [B, out] of a network that reads the time."""
         if not self.hidden:
             return mlp(params, x)
-        return mlp(params, x, 1.0 + x[:, self.inputs :] @ params[0]["g"])
+        return mlp(params, x, 1.0 + x[:, self.width :] @ params[0]["g"])
 
-    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Array:
-        """Output [N, out] for inputs of one step h."""
+    def at(
+        self, params: Any, x: Float[Array, "N I"], h: Array, memory: Any
+    ) -> tuple[Array, Any]:
+        """Output [N, out] for inputs of one step h, and what is remembered."""
+        if self.encoder is not None:
+            seen, time = x[:, : self.inputs], x[:, self.inputs :]
+            features, memory = self.encoder.step(params["encoder"], memory, seen)
+            params, x = params["layers"], jnp.concatenate([features, time], axis=-1)
         if self.form == "per_step":
             params = jax.tree.map(lambda leaf: leaf[h], params)
         if self.form == "time":
-            return self.gated(params, x)
-        return mlp(params, x[:, : self.inputs])
+            return self.gated(params, x), memory
+        return mlp(params, x[:, : self.width]), memory
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Array:
         """Output [N, K, out] for K steps; `per_step` parameters are those K steps'."""
+        params, x = self.encoded(params, x)
         if self.form == "per_step":
-            rows = x[..., : self.inputs]
+            rows = x[..., : self.width]
             return jax.vmap(mlp, in_axes=(0, 1), out_axes=1)(params, rows)
         flat = x.reshape(-1, x.shape[-1])
         if self.form == "time":
             rows = self.gated(params, flat)
         else:
-            rows = mlp(params, flat[:, : self.inputs])
+            rows = mlp(params, flat[:, : self.width])
         return rows.reshape(*x.shape[:-1], self.outputs)
 
 
@@ -187,6 +227,7 @@ class Policy:
         hidden: sizes of the hidden layers; () is linear (a table, if one-hot)
         std: "shared" learns one log std per action, "predicted" one per state
         initial_log_std: where the log std starts
+        encoder: what the layers see in place of the observation, if anything
     """
 
     spec: Spec
@@ -194,6 +235,7 @@ class Policy:
     hidden: tuple[int, ...] = (64, 64)
     std: Literal["shared", "predicted"] = "shared"
     initial_log_std: float = -0.5
+    encoder: Encoder | None = None
 
     @property
     def network(self) -> Network:
@@ -209,6 +251,7 @@ class Policy:
             outputs=outputs,
             horizon=self.spec.horizon,
             last_scale=0.01,
+            encoder=self.encoder,
         )
 
     def init(self, key: Array) -> Any:
@@ -221,14 +264,16 @@ class Policy:
             params["log_std"] = jnp.full(shape, self.initial_log_std, jnp.float32)
         return params
 
-    def at(self, params: Any, x: Float[Array, "N I"], h: Array) -> Distribution:
-        """Action distribution of N episodes at step h."""
-        output = self.network.at(params["mlp"], x, h)
+    def at(
+        self, params: Any, x: Float[Array, "N I"], h: Array, memory: Any
+    ) -> tuple[Distribution, Any]:
+        """Action distribution of N episodes at step h, and what is remembered."""
+        output, memory = self.network.at(params["mlp"], x, h, memory)
         if not isinstance(self.spec.action, Box):
-            return Categorical(jax.nn.log_softmax(output))
+            return Categorical(jax.nn.log_softmax(output)), memory
         log_std = params["log_std"]
         log_std = log_std[h] if self.form == "per_step" else log_std
-        return self._gaussian(output, log_std)
+        return self._gaussian(output, log_std), memory
 
     def over(self, params: Any, x: Float[Array, "N K I"]) -> Distribution:
         """Action distribution over K steps of N episodes."""

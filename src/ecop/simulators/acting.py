@@ -1,6 +1,7 @@
 """Policies in NumPy: who acts in a host task, in this process and in workers. No JAX.
 
     x      = clip((observation - mean) * scale, +-10)
+    x      = max(0, convolution of x), filter by filter, if it is an image
     x      = tanh(x @ weight + bias), layer by layer, the last one linear; the first
              one times the gate, if there is one
     normal   action = x + noise, the noise being scaled already
@@ -39,8 +40,28 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return np.concatenate([np.matmul(x, part) for part in parts], axis=-1)
 
 
+def convolve(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """A 3 x 3 convolution of images [N, Y, X, I] with stride 2, then max(0, .).
+
+    matrix: [9 I + 1, J], or [N, 9 I + 1, J] with one for each
+    """
+    _, height, width, _ = x.shape
+    x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    window = [(i, j) for i in range(3) for j in range(3)]
+    parts = [x[:, i : i + height : 2, j : j + width : 2] for i, j in window]
+    patches = np.concatenate(parts, axis=-1)
+    weight, bias = matrix[..., :-1, :], matrix[..., -1, :]
+    if matrix.ndim == 3:
+        weight, bias = weight[:, None, None], bias[:, None, None]
+    x = product(patches[..., None, :], weight)[..., 0, :]
+    x += bias
+    return np.maximum(x, np.float32(0.0), out=x)
+
+
 def act(
     head: str,
+    image: tuple[int, ...],
+    filters: Sequence[np.ndarray],
     mean: np.ndarray,
     scale: np.ndarray,
     layers: Sequence[tuple[np.ndarray, np.ndarray]],
@@ -58,6 +79,11 @@ def act(
     x *= scale
     np.maximum(x, -CLIP, out=x)
     np.minimum(x, CLIP, out=x)
+    if filters:
+        x = x.reshape(-1, *image)
+        for matrix in filters:
+            x = convolve(x, matrix)
+        x = x.reshape(len(x), -1)
     x = x[:, None, :]
     for k, (weight, bias) in enumerate(layers, start=1):
         x = product(x, weight)
@@ -88,7 +114,9 @@ def act_together(
     pairs = zip(policy.weights, policy.biases, strict=True)
     layers = [(w[h % len(w)], b[h % len(b)]) for w, b in pairs]
     gate = policy.gate[h % len(policy.gate)]
-    return act(policy.head, policy.mean, policy.scale, layers, gate, observation, noise)
+    filters = [matrix[0] for matrix in policy.filters]
+    seen = policy.mean, policy.scale, layers, gate, observation, noise
+    return act(policy.head, policy.image, filters, *seen)
 
 
 class Company:
@@ -106,7 +134,8 @@ class Company:
         self._noise = np.zeros((size, *noise.shape[1:]), noise.dtype)
         self._mean = np.zeros_like(self.observation)
         self._scale = np.zeros_like(self.observation)
-        arrays = (*policy.weights, *policy.biases, policy.gate)
+        self.image, self._filters = policy.image, len(policy.filters)
+        arrays = self._arrays(policy)
         self._rows = [np.zeros((size, *a.shape[1:]), np.float32) for a in arrays]
         # By row: (where to, what from) of all that differs from step to step.
         self._moving: list[list[tuple[np.ndarray, np.ndarray]]] = [[]] * size
@@ -123,8 +152,7 @@ class Company:
         self._mean[i], self._scale[i] = policy.mean, policy.scale
         self._start[i] = self._now
         self._moving[i] = [(self._noise, noise)]
-        arrays = (*policy.weights, *policy.biases, policy.gate)
-        for row, array in zip(self._rows, arrays, strict=True):
+        for row, array in zip(self._rows, self._arrays(policy), strict=True):
             if len(array) == 1:
                 row[i] = array[0]
             else:
@@ -158,7 +186,7 @@ class Company:
                 row[i] = array[h]
         if self._views[0] != count:
             self._views = count, self._first(count)
-        actions = act(self.head, *self._views[1])
+        actions = act(self.head, self.image, *self._views[1])
         if self._done is None:
             shape = self._length, len(self.observation), *actions.shape[1:]
             self._done = np.zeros(shape, actions.dtype)
@@ -168,12 +196,18 @@ class Company:
         return actions
 
     def _first(self, n: int) -> tuple[Any, ...]:
-        half = len(self._rows) // 2
-        weights = (row[:n] for row in self._rows[:half])
-        *biases, gate = (row[:n, None] for row in self._rows[half:])
+        filters = [row[:n] for row in self._rows[: self._filters]]
+        rows = self._rows[self._filters :]
+        half = len(rows) // 2
+        weights = (row[:n] for row in rows[:half])
+        *biases, gate = (row[:n, None] for row in rows[half:])
         layers = list(zip(weights, biases, strict=True))
         rest = (self.observation[:n], self._noise[:n])
-        return self._mean[:n], self._scale[:n], layers, gate, *rest
+        return filters, self._mean[:n], self._scale[:n], layers, gate, *rest
+
+    @staticmethod
+    def _arrays(policy: HostPolicy) -> tuple[np.ndarray, ...]:
+        return *policy.filters, *policy.weights, *policy.biases, policy.gate
 
     def _forget(self) -> None:
         gone = self._length - self.horizon

@@ -35,19 +35,28 @@ GONE: Message = ({"kind": "close"}, [])  # what a parent says by its end
 
 def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Policies as they travel."""
-    arrays = [(p.mean, p.scale, p.gate, *p.weights, *p.biases) for p in policies]
-    depth = len(policies[0].weights)
-    head = {"heads": [p.head for p in policies], "depth": depth}
+    arrays = [
+        (p.mean, p.scale, p.gate, *p.weights, *p.biases, *p.filters) for p in policies
+    ]
+    first = policies[0]
+    head = {
+        "heads": [p.head for p in policies],
+        "depth": len(first.weights),
+        "image": first.image,
+        "size": len(arrays[0]),
+    }
     return head, [array for part in arrays for array in part]
 
 
 def unflat(head: dict[str, Any], arrays: list[np.ndarray]) -> list[HostPolicy]:
     """Undo `flat`."""
-    depth, policies = head["depth"], []
+    depth, size, policies = head["depth"], head["size"], []
+    image = tuple(head["image"])
     for i, kind in enumerate(head["heads"]):
-        mean, scale, gate, *rest = arrays[i * (3 + 2 * depth) :][: 3 + 2 * depth]
-        layers = tuple(rest[:depth]), tuple(rest[depth:])
-        policies.append(HostPolicy(mean, scale, *layers, gate, kind))
+        mean, scale, gate, *rest = arrays[i * size :][:size]
+        layers = tuple(rest[:depth]), tuple(rest[depth : 2 * depth])
+        filters = tuple(rest[2 * depth :])
+        policies.append(HostPolicy(mean, scale, *layers, gate, kind, image, filters))
     return policies
 
 

@@ -35,7 +35,7 @@ class AntCircle:
             observation_size=ant.SENSORS + 6,
             action=Box(ant.JOINTS),
             horizon=horizon,
-            constraints=(Constraint("boundary", LIMIT),),
+            constraints=(Constraint("boundary", LIMIT, bound=horizon),),
         )
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ class AntReach:
             observation_size=ant.SENSORS + 2 * BINS,
             action=Box(ant.JOINTS),
             horizon=horizon,
-            constraints=(Constraint("obstacles", LIMIT),),
+            constraints=(Constraint("obstacles", LIMIT, bound=horizon),),
         )
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:

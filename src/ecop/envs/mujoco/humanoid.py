@@ -10,6 +10,7 @@ control interval; as in Gymnasium, the centre is that of one substep before.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,11 +50,12 @@ class Humanoid:
         self.options = chosen = HumanoidOptions(**options)
         model = load("humanoid", EULER_STEP, chosen)
         self.robots = Physics(model, INTERVAL, chosen, derived=["subtree_com"])
+        bound = horizon if chosen.cost == "indicator" else math.inf
         self.spec = Spec(
             observation_size=torso.size(JOINTS),
             action=Box(JOINTS),
             horizon=horizon,
-            constraints=(Constraint("speed", LIMIT),),
+            constraints=(Constraint("speed", LIMIT, bound),),
         )
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:

@@ -63,7 +63,7 @@ class Velocity:
             observation_size=self.ends[-1],
             action=Box(model.nu),
             horizon=horizon,
-            constraints=(Constraint("speed", LIMIT),),
+            constraints=(Constraint("speed", LIMIT, bound=horizon),),
         )
 
     def reset(self, seeds: np.ndarray) -> np.ndarray:

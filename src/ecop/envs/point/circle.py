@@ -67,7 +67,7 @@ class PointCircle:
             observation_size=9,
             action=Box(2),
             horizon=horizon,
-            constraints=(Constraint("boundary", LIMIT),),
+            constraints=(Constraint("boundary", LIMIT, bound=horizon),),
         )
 
     def reset(self, key: jax.Array) -> tuple[dynamics.PointState, jax.Array]:

@@ -99,7 +99,7 @@ class Navigation:
             observation_size=12 + 3 * BINS,
             action=Box(2),
             horizon=horizon,
-            constraints=tuple(map(Constraint, names, LIMITS)),
+            constraints=tuple(map(Constraint, names, LIMITS, (horizon, horizon))),
         )
 
     def reset(self, key: jax.Array) -> tuple[State, jax.Array]:

@@ -76,7 +76,7 @@ class PointReach:
             observation_size=12 + 2 * BINS,
             action=Box(2),
             horizon=horizon,
-            constraints=(Constraint("obstacles", LIMIT),),
+            constraints=(Constraint("obstacles", LIMIT, bound=horizon),),
         )
 
     def reset(self, key: jax.Array) -> tuple[State, jax.Array]:

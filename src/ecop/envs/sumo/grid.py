@@ -179,6 +179,6 @@ def grid(
         observation_size=2 * len(EDGES) + 2 * len(LIGHTS),
         action=Box(len(LIGHTS)),
         horizon=horizon,
-        constraints=(Constraint("red", LIMIT),),
+        constraints=(Constraint("red", LIMIT, len(LIGHTS) * horizon),),
     )
     return simulation.pool("Grid", Grid, spec, workers, timeout)
