@@ -348,7 +348,7 @@ class Run:
         episodes: at most so many of each policy
         deterministic: the most likely actions in place of drawn ones
         """
-        watch = watch or Quiet()
+        watch = watch_of(watch, "certify")
         saved = [] if self.path is None else runs.checkpoints(self.path)
         every = [self.states]
         for folder in saved:

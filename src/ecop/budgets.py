@@ -57,7 +57,7 @@ class Plan:
         before, after = self.spec.limits[: self.index], self.spec.limits[self.index :]
         return (*before, limit, *after[1:])
 
-    def train(self, limit: float, watch: api.Watch | None = None) -> api.Run:
+    def train(self, limit: float, watch: Any = "progress") -> api.Run:
         """Train at a limit, or go on where its folder ends."""
         options = {**self.options, "limits": self.limits(limit)}
         path = None if self.out is None else self.out / folder(limit)
@@ -188,7 +188,7 @@ def frontier(
     episodes: int = 100,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
-    watch: api.Watch | None = None,
+    watch: Any = "progress",
     **options: Any,
 ) -> list[Point]:
     """Train a task at several limits of a cost; say what each unit of it buys.

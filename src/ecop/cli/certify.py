@@ -45,7 +45,7 @@ def certify(
 
     """
     from ecop import files
-    from ecop.api import Quiet
+    from ecop.watching import Quiet
     from ecop.runs import provenance
 
     class Lines(Quiet):

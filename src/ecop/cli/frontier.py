@@ -79,12 +79,12 @@ def frontier_command(argv: list[str]) -> int:
     for limit in limits:
         trained: list[Any] = []
 
-        def work(watch: Any, limit: float = limit, trained: list[Any] = trained) -> Any:
-            trained.append(plan.train(limit, watch))
+        def work(limit: float = limit, trained: list[Any] = trained) -> Any:
+            trained.append(plan.train(limit))
             return trained[0]
 
-        title = f"{task} {algorithm}, {plan.cost_name} <= {limit:g}"
-        code = fit(title, out / budgets.folder(limit), work)
+        print(f"{task} {algorithm}, {plan.cost_name} <= {limit:g}", flush=True)
+        code = fit(out / budgets.folder(limit), work)
         if code:
             return code
         found.append(trained[0].evaluate(episodes))
