@@ -104,8 +104,8 @@ def test_starts_that_do_not_fit_are_said(tmp_path):
         ({"start": 3}, "start must be a run or its folder"),
         ({"start": tmp_path / "none"}, "is not a run folder"),
     ):
+        given: Any = {"start": tmp_path / "old", "out": path} | options
         with pytest.raises(UserError, match=words):
-            given: Any = {"start": tmp_path / "old", "out": path} | options
             train(**given)
         assert not path.exists()
     sick = old.states[0]._replace(policy=jax.tree.map(jnp.log, old.states[0].policy))
