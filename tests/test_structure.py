@@ -19,7 +19,7 @@ TRUTH = {f"exact.{x}" for x in ("cmdp", "problems", "values", "lp", "language")}
 LEARNER = NOUNS | {"learning", "rollout", "training", "simulators.cores"}
 RUN = LEARNER | {"algorithms", "envs", "simulators", "evaluate", "beta", "recipes"}
 RUN |= {"certify", "config", "runs", "api", "files"}
-RUN |= {"player", "onnx_file", "showing", "watching"}
+RUN |= {"player", "onnx_file", "showing", "warm", "watching"}
 # What each part may import of ecop: a folder, a module, or a module in a folder. The
 # longest name that fits a file counts, and every file must have one.
 ALLOWED: dict[str, set[str]] = {
@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "recipes": NOUNS,
     "config": LEARNER | {"algorithms", "envs", "simulators", "recipes", "files"},
     "runs": LEARNER | {"config", "files", "__init__"},
+    "warm": LEARNER | {"config", "evaluate", "runs"},
     "api": RUN | {"drawing.curves", "drawing.film"},
     "budgets": RUN,
     "drawing": NOUNS,

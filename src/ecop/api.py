@@ -43,6 +43,7 @@ from ecop.training import (
     stack,
 )
 from ecop.types import TrainState
+from ecop.warm import shape_of, warm_states
 from ecop.watching import Watch, watch_of
 
 if TYPE_CHECKING:
@@ -379,6 +380,7 @@ def train(
     limits: Sequence[float] | None = None,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
+    start: Run | str | Path | None = None,
     watch: Any = "progress",
     **options: Any,
 ) -> Run:
@@ -392,6 +394,8 @@ def train(
     env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
+    start: a run of the same task, or its folder, whose policies, critics and statistics
+        of observations this one begins with; limits and constants may be others
     watch: who looks on: "progress", "tensorboard", "wandb", a watch of your own
         (`ecop.watching`), a list of these, or None
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
@@ -415,6 +419,8 @@ def train(
             bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds
     if bounds is not None:
         options = {"limits": bounds} | options
+    if start is not None:
+        options = shape_of(start) | options
     found = resolve(task, name, preset, options)
     chosen = found.algorithm if name is algorithm else algorithm
     config = RunConfig(task, chosen, found.train, named)
@@ -422,12 +428,14 @@ def train(
     path = None if out is None else Path(out)
     watch = watch_of(watch, f"{task} {name}")
     with stop_requests() as stopping, writer(path, watch, new=True):
-        run = _begin(config, learner, path, watch)
+        run = _begin(config, learner, path, watch, start)
         _fit(run, watch, stopping)
     return run
 
 
-def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch) -> Run:
+def _begin(
+    config: RunConfig, learner: Learner, path: Path | None, watch: Watch, start: Any
+) -> Run:
     notes: dict[str, Any] = {}
     if isinstance(config.algorithm, ECOP) and config.algorithm.beta == "auto":
         beta, notes["beta_search"] = search_beta(learner, watch.note)
@@ -435,9 +443,14 @@ def _begin(config: RunConfig, learner: Learner, path: Path | None, watch: Watch)
             algorithm=dataclasses.replace(config.algorithm, beta=beta)
         )
         learner = dataclasses.replace(learner, algorithm=config.algorithm)
-    run = Run(config, learner, init_seeds(learner), [], path)
+    warm = None if start is None else warm_states(config, learner, start)
+    run = Run(config, learner, warm or init_seeds(learner), [], path)
     watch.began(run)
     if path is not None:
+        if warm:  # first, so that no kill leaves a run that would begin without it
+            (path / "checkpoints").mkdir(exist_ok=True)
+            runs.save_checkpoint(path, warm)
+            notes["start"] = str(start.path if isinstance(start, Run) else start)
         runs.create(path, config, {"costs": learner.spec.cost_names, **notes})
     return run
 
@@ -521,6 +534,7 @@ def resume(
     path: str | Path,
     *,
     iterations: int | None = None,
+    limits: Sequence[float] | None = None,
     env: Any = None,
     trust: bool = False,
     watch: Any = "progress",
@@ -528,6 +542,8 @@ def resume(
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
+    limits: other limits from here on, one per cost; all else, multipliers too, goes on
+        from where it is. `train(..., start=run)` is a new run with other limits
     env, trust: as for `load`
     watch: as for `train`
     """
@@ -545,12 +561,34 @@ def resume(
                 train=dataclasses.replace(run.config.train, iterations=iterations)
             )
             run.learner = dataclasses.replace(run.learner, config=run.config.train)
+        if limits is not None:
+            _relimit(run, as_limits(limits) or (), watch)
+        if iterations is not None or limits is not None:
             runs.rewrite_train(path, run.config.train)
         runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
         watch.began(run)
         _fit(run, watch, stopping)
     return run
+
+
+def _relimit(run: Run, limits: tuple[float, ...], watch: Watch) -> None:
+    """Go on with other limits."""
+    old, spec = run.learner.spec, run.learner.spec.with_limits(limits)
+    if old.enforced != spec.enforced:
+        raise UserError(
+            "A limit can be changed in a run, but not switched on or off: there is a "
+            "critic for each that is on; begin a new run with ecop.train(..., "
+            "start=run, limits=...) (--start)."
+        )
+    train = dataclasses.replace(run.config.train, limits=limits)
+    run.config = run.config._replace(train=train)
+    run.learner = dataclasses.replace(run.learner, spec=spec, config=train)
+    before, after = (", ".join(f"{x:g}" for x in s.limits) for s in (old, spec))
+    watch.note(
+        f"From iteration {run.iteration + 1} on the limits are {after} in place of "
+        f"{before}; policy, critics and multipliers go on from where they are."
+    )
 
 
 def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:

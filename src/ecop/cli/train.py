@@ -31,8 +31,11 @@ def train_command(argv: list[str]) -> int:
 
     from ecop.config import resolve
     from ecop.recipes import Preset
+    from ecop.warm import shape_of
 
-    usual = resolve(task, name, preset_option(argv))
+    start = early_option(argv, "--start")
+    begun = {} if start is None else shape_of(start)
+    usual = resolve(task, name, early_option(argv, "--preset") or "default", begun)
     env_kind, train_kind = env_options(task), type(usual.train)
     kind = type(usual.algorithm)
 
@@ -42,6 +45,7 @@ def train_command(argv: list[str]) -> int:
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual.algorithm,  # pyright: ignore
         out: Path | None = None,
         preset: Preset = "default",
+        start: Path | None = None,
         watch: tuple[Literal["tensorboard", "wandb"], ...] = (),
         patience: int = 0,
     ) -> tuple[Any, ...]:
@@ -55,15 +59,17 @@ def train_command(argv: list[str]) -> int:
                 default: runs/TASK-ALGORITHM-N
             preset: "paper" has the values of the e-COP paper in place of the defaults
                 and of the task's recipe; other options still override them
+            start: run folder of the same task, whose policies, critics and statistics
+                of observations the new run begins with
             watch: log metrics for TensorBoard (to OUT/tensorboard) or W&B;
                 'ecop watch OUT' shows a run in a browser
             patience: stop when all limits are kept and the reward has not risen for so
                 many iterations; 0: never
 
         """
-        return train, algorithm, env, out, watch, patience
+        return train, algorithm, env, out, watch, patience, start
 
-    train, algorithm, env, out, watch, patience = parse(
+    train, algorithm, env, out, watch, patience, start = parse(
         options, "train TASK [ALGORITHM]", argv
     )
     from ecop import api
@@ -78,19 +84,25 @@ def train_command(argv: list[str]) -> int:
     return fit(
         out,
         lambda: api.train(
-            task, algorithm, env_options=env_fields(env), out=out, watch=seen, **fields
+            task,
+            algorithm,
+            env_options=env_fields(env),
+            out=out,
+            start=start,
+            watch=seen,
+            **fields,
         ),
     )
 
 
-def preset_option(argv: list[str]) -> Any:
-    """The value of --preset, which decides the defaults of the other options."""
+def early_option(argv: list[str], name: str) -> Any:
+    """The value of an option that decides the defaults of the others; None without."""
     for i, word in enumerate(argv):
-        if word == "--preset":
+        if word == name:
             return argv[i + 1] if i + 1 < len(argv) else ""
-        if word.startswith("--preset="):
-            return word.removeprefix("--preset=")
-    return "default"
+        if word.startswith(f"{name}="):
+            return word.removeprefix(f"{name}=")
+    return None
 
 
 @dataclass(frozen=True)
