@@ -15,9 +15,8 @@ from ecop.errors import UserError
 from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
 from ecop.simulators import guard
 from ecop.simulators.player import Result
-from ecop.types import Box, Discrete
+from ecop.types import Action, Box, Discrete, MultiDiscrete
 
-MAX_ACTIONS = 1024  # of a product of discrete spaces
 SIDE, CHANNELS = 8, 16  # the least pixels of an image, and the most channels
 FLAGS = (bool, np.bool_)
 
@@ -120,7 +119,7 @@ def take(env: Any, action: Any) -> Taken:
 
 def action_map(
     space: spaces.Space,
-) -> tuple[Box | Discrete, Callable[[np.ndarray], Sequence[Any]]]:
+) -> tuple[Action, Callable[[np.ndarray], Sequence[Any]]]:
     """The library's action space, and batches of its actions as environments want."""
     if isinstance(space, spaces.Box):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
@@ -147,19 +146,12 @@ def action_map(
         binary = isinstance(space, spaces.MultiBinary)
         sizes = np.full(space.shape, 2) if binary else np.asarray(space.nvec)
         start = 0 if binary else np.asarray(space.start)
-        total = math.prod(sizes.reshape(-1).tolist())
-        if total > MAX_ACTIONS:
-            raise UserError(
-                f"The action space {space} has {total} combinations; they are learned "
-                f"as one choice, of at most {MAX_ACTIONS}. Make the space smaller by a "
-                "wrapper."
-            )
+        action = MultiDiscrete(tuple(sizes.reshape(-1).tolist()))
 
-        def split(actions: np.ndarray) -> Any:
-            parts = np.stack(np.unravel_index(actions, sizes.reshape(-1)), axis=-1)
-            return parts.reshape(-1, *sizes.shape).astype(space.dtype) + start
+        def shape(actions: np.ndarray) -> Any:
+            return actions.reshape(-1, *sizes.shape).astype(space.dtype) + start
 
-        return Discrete(total), split
+        return action, shape
     raise UserError(
         f"Actions of type {type(space).__name__} are not supported; Box, Discrete, "
         "MultiDiscrete and MultiBinary are. Wrap the environment."
@@ -170,7 +162,7 @@ class Probe(NamedTuple):
     """What one look at an environment tells."""
 
     observation_size: int
-    action: Box | Discrete
+    action: Action
     horizon: int
     costs: Costs
     limits: tuple[float, ...] | None  # its own, if it has any
@@ -248,7 +240,7 @@ def probe(make: Maker, costs: Costs | None) -> Probe:
 
 def find_costs(
     env: Any,
-    space: Box | Discrete,
+    space: Action,
     to_actions: Callable[[np.ndarray], Sequence[Any]],
     horizon: int,
     names: Any,
@@ -277,8 +269,9 @@ def find_costs(
     )
 
 
-def random_action(space: Box | Discrete, rng: np.random.Generator) -> np.ndarray:
+def random_action(space: Action, rng: np.random.Generator) -> np.ndarray:
     """A uniform action in the library's form."""
     if isinstance(space, Box):
         return rng.uniform(-1.0, 1.0, space.size).astype(np.float32)
-    return np.asarray(rng.integers(space.n, dtype=np.int32))
+    options = space.sizes if isinstance(space, MultiDiscrete) else space.n
+    return np.asarray(rng.integers(options, dtype=np.int32))
