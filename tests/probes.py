@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ecop.learning.networks import Form, Policy, with_time
-from ecop.types import Batch, Box, Constraint, Discrete, HostStep, Spec, Step
+from ecop.types import (
+    Batch,
+    Box,
+    Constraint,
+    Discrete,
+    HostStep,
+    MultiDiscrete,
+    Spec,
+    Step,
+)
 
 FAST = {"xla_backend_optimization_level": 0}  # for programs that run a millisecond
 
@@ -300,3 +309,37 @@ class Recall:
         cost = (last & (action == 0)).astype(jnp.float32)
         blank = jnp.zeros(2, jnp.float32)
         return Step((h + 1, cue), blank, reward, cost[None], jnp.zeros((), bool))
+
+
+class TwoChoices:
+    """Name a shape and a colour; each right one earns a half, colour 0 costs 1.
+
+    With a limit below a quarter of the horizon colour 0 is named less than it is seen.
+    """
+
+    SIZES = (3, 4)
+
+    def __init__(self, *, horizon: int = 4, limit: float = 0.5) -> None:
+        constraints = (Constraint("colour", limit, bound=horizon),)
+        action = MultiDiscrete(self.SIZES)
+        self.spec = Spec(sum(self.SIZES), action, horizon, constraints)
+
+    def optimum(self) -> float:
+        horizon, limit = self.spec.horizon, self.spec.limits[0]
+        return 0.5 * horizon + 0.5 * (0.75 * horizon + min(limit, horizon / 4))
+
+    def look(self, key):
+        keys = jax.random.split(key)
+        pairs = list(zip(keys, self.SIZES, strict=True))
+        seen = jnp.stack([jax.random.randint(k, (), 0, n) for k, n in pairs])
+        shown = [jax.nn.one_hot(seen[i], n) for i, n in enumerate(self.SIZES)]
+        return seen, jnp.concatenate(shown)
+
+    def reset(self, key):
+        return self.look(key)
+
+    def step(self, key, state, action):
+        reward = 0.5 * jnp.sum((action == state).astype(jnp.float32))
+        cost = (action[1] == 0).astype(jnp.float32)
+        state, observation = self.look(key)
+        return Step(state, observation, reward, cost[None], jnp.zeros((), bool))

@@ -14,7 +14,7 @@ from ecop.interop.costs import CostFunction, NamedCosts, VectorReward
 from ecop.interop.gymnasium_in import action_form
 from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorPool
-from ecop.types import Box, Discrete, Part
+from ecop.types import Box, Discrete, MultiDiscrete, Part
 from simulators import SPEC, Gym, Make, make_gym, work
 
 TINY = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_epochs": 1}
@@ -124,16 +124,19 @@ def test_actions():
     assert to(np.array([2, 0])) == [7, 5]
     space = spaces.MultiDiscrete([2, 3])
     to = action_form(space)
-    assert to.space == Discrete(6)
-    assert np.asarray(to(np.arange(6))).tolist() == [
-        [a, b] for a in range(2) for b in range(3)
-    ]
-    assert space.contains(to(np.array([5]))[0])
+    assert to.space == MultiDiscrete((2, 3))
+    np.testing.assert_array_equal(to(np.array([[1, 2], [0, 1]])), [[1, 2], [0, 1]])
+    assert space.contains(to(np.array([[1, 2]]))[0])
+    sizes, start = np.array([[2, 3], [4, 5]]), np.array([[1, 1], [0, 0]])
+    grid = spaces.MultiDiscrete(sizes, start=start)
+    to = action_form(grid)
+    assert to.space == MultiDiscrete((2, 3, 4, 5))
+    np.testing.assert_array_equal(to(np.array([[1, 2, 3, 4]])), [[[2, 3], [3, 4]]])
+    assert grid.contains(to(np.array([[1, 2, 3, 4]]))[0])
     to = action_form(spaces.MultiBinary(3))
-    assert to.space == Discrete(8)
-    assert spaces.MultiBinary(3).contains(to(np.array([5]))[0])
+    assert to.space == MultiDiscrete((2, 2, 2))
+    assert spaces.MultiBinary(3).contains(to(np.array([[1, 0, 1]]))[0])
     for bad, words in (
-        (spaces.MultiDiscrete([40, 40]), "1600 combinations"),
         (spaces.Box(-np.inf, np.inf, (1,)), "without bounds"),
         (spaces.Text(3), "Text"),
     ):

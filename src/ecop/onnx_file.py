@@ -29,6 +29,11 @@ def to_onnx(player: Player) -> bytes:
             "ONNX needs its package: pip install 'ecop[onnx]'; or export to .npz."
         ) from None
     policy = player.policy
+    if policy.filters:
+        raise UserError(
+            "A policy that sees images (network='cnn') is not written as ONNX; export "
+            "to .npz."
+        )
     arrays = (*policy.weights, *policy.biases, policy.gate, player.spread)
     if sum(array.nbytes for array in arrays) > MOST:
         raise UserError(
@@ -168,13 +173,20 @@ def act(graph: Graph, form: Scaled | Chosen | Combined, x: str) -> str:
             x = graph.add("Round", x)
         x = graph.add("Min", graph.add("Max", x, low), form.high.astype(np.float64))
         return graph.cast(x, form.low.dtype)
-    x = graph.add("ArgMax", x, axis=1, keepdims=0)
     if isinstance(form, Chosen):
+        x = graph.add("ArgMax", x, axis=1, keepdims=0)
         return graph.add("Add", x, np.int64(form.start))
-    sizes = form.sizes.reshape(-1)
-    strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1).astype(np.int64)
-    x = graph.add("Unsqueeze", x, np.array([1]))
-    x = graph.add("Mod", graph.add("Div", x, strides), sizes.astype(np.int64))
+    ends = np.cumsum(form.sizes.reshape(-1))
+    bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    parts = [
+        graph.add(
+            "ArgMax",
+            graph.add("Slice", x, *(np.array([v]) for v in (start, end, 1))),
+            axis=1,
+        )
+        for start, end in bounds
+    ]
+    x = graph.add("Concat", *parts, axis=1)
     x = graph.add("Add", x, form.start.reshape(-1).astype(np.int64))
     x = graph.add("Reshape", x, np.array([-1, *form.sizes.shape]))
     return graph.cast(x, form.start.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ecop import files
 from ecop.errors import UserError
-from ecop.files import Name, Within
+from ecop.files import Count, Name, Within
 from ecop.simulators.acting import act_together
 from ecop.simulators.forms import (
     ActionDocument,
@@ -29,7 +29,7 @@ from ecop.simulators.forms import (
     to_json,
     vector,
 )
-from ecop.types import Box, HostPolicy
+from ecop.types import Box, HostPolicy, MultiDiscrete
 
 FORMAT = 1  # of the file
 MOST = 2**34  # bytes of a file
@@ -44,6 +44,7 @@ class About(TypedDict):
     head: Literal["normal", "spread", "choice"]
     horizon: Annotated[int, Within(1, MOST_STEPS)]
     observation: list[Leaf] | None
+    image: list[Count]  # height, width and channels, if there are filters
     action: ActionDocument
 
 
@@ -98,6 +99,7 @@ def to_bytes(player: Player) -> bytes:
         "head": policy.head,
         "horizon": player.horizon,
         "observation": player.forms.leaves,
+        "image": list(policy.image),
         "action": to_json(player.forms.action),
     }
     files.conform(about, About)
@@ -110,6 +112,7 @@ def to_bytes(player: Player) -> bytes:
     }
     for k, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         arrays |= {f"weight{k}": weight, f"bias{k}": bias}
+    arrays |= {f"filter{k}": matrix for k, matrix in enumerate(policy.filters)}
     data = io.BytesIO()
     np.savez(data, **arrays)
     return data.getvalue()
@@ -149,7 +152,12 @@ def _player(arrays: dict[str, np.ndarray]) -> Player:
 
     about = files.parse(take("about", 1, np.uint8).tobytes())
     files.conform(about, About)
-    layers = range(sum(name.startswith("weight") for name in arrays))
+    layers, filters = (
+        range(sum(name.startswith(kind) for name in arrays))
+        for kind in ("weight", "filter")
+    )
+    forms = Forms(about["observation"], from_json(about["action"]))
+    space = forms.action.space
     policy = HostPolicy(
         take("mean", 1),
         take("scale", 1),
@@ -157,8 +165,10 @@ def _player(arrays: dict[str, np.ndarray]) -> Player:
         tuple(take(f"bias{k}", 2) for k in layers),
         take("gate", 2),
         about["head"],
+        tuple(about["image"]),
+        tuple(take(f"filter{k}", 3) for k in filters),
+        space.sizes if isinstance(space, MultiDiscrete) else (),
     )
-    forms = Forms(about["observation"], from_json(about["action"]))
     player = Player(about["task"], about["horizon"], policy, take("spread", 2), forms)
     if arrays:
         raise UserError(f"it holds more than it should: {', '.join(sorted(arrays))}")
@@ -172,7 +182,7 @@ def _refuse_unfit(player: Player) -> None:
     size = space.size if isinstance(space, Box) else space.n
     heads = ("normal", "spread") if isinstance(space, Box) else ("choice",)
     outputs = 2 * size if policy.head == "spread" else size
-    inputs = (len(policy.mean), *(w.shape[2] for w in policy.weights))
+    inputs = (encoded(policy), *(w.shape[2] for w in policy.weights))
     steps = (1, player.horizon)
     seen = sum(
         math.prod(leaf["shape"]) if leaf["sizes"] is None else sum(leaf["sizes"])
@@ -182,7 +192,7 @@ def _refuse_unfit(player: Player) -> None:
     fit = (
         policy.head in heads
         and len(policy.weights) > 0
-        and inputs[0] == len(policy.scale) == seen
+        and len(policy.mean) == len(policy.scale) == seen
         and inputs[-1] == outputs
         and all(len(array) in steps for array in arrays)
         and tuple(w.shape[1] for w in policy.weights) == inputs[:-1]
@@ -192,3 +202,17 @@ def _refuse_unfit(player: Player) -> None:
     )
     if not fit:
         raise UserError("its arrays do not fit together")
+
+
+def encoded(policy: HostPolicy) -> int:
+    """Inputs of the first layer: what the filters make of an image; -1: they cannot."""
+    if not (policy.filters or policy.image):
+        return len(policy.mean)
+    if len(policy.image) != 3 or math.prod(policy.image) != len(policy.mean):
+        return -1
+    height, width, channels = policy.image
+    for matrix in policy.filters:
+        if len(matrix) != 1 or matrix.shape[1] != 9 * channels + 1:
+            return -1
+        height, width, channels = -(-height // 2), -(-width // 2), matrix.shape[2]
+    return height * width * channels

@@ -31,6 +31,7 @@ from ecop.types import (
     HostPolicy,
     HostTask,
     JaxEnv,
+    MultiDiscrete,
     Part,
     Playing,
     Record,
@@ -227,6 +228,7 @@ def exporter(
             head,
             spec.image or (),
             filters,
+            spec.action.sizes if isinstance(spec.action, MultiDiscrete) else (),
         )
         return plain, spread
 

@@ -33,12 +33,42 @@ class Box:
 
     size: int
 
+    @property
+    def freedom(self) -> int:
+        """Entries in which two distributions over actions can differ."""
+        return self.size
+
 
 @dataclass(frozen=True)
 class Discrete:
     """Actions 0 .. n-1."""
 
     n: int
+
+    @property
+    def freedom(self) -> int:
+        """Entries in which two distributions over actions can differ."""
+        return self.n - 1
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once, of 0 .. size-1 each; an action is a vector of them."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Options of all choices together."""
+        return sum(self.sizes)
+
+    @property
+    def freedom(self) -> int:
+        """Entries in which two distributions over actions can differ."""
+        return self.n - len(self.sizes)
+
+
+Action = Box | Discrete | MultiDiscrete
 
 
 @dataclass(frozen=True)
@@ -61,7 +91,7 @@ class Spec:
     """
 
     observation_size: int
-    action: Box | Discrete
+    action: Action
     horizon: int
     constraints: tuple[Constraint, ...] = ()
     image: tuple[int, int, int] | None = None
@@ -183,6 +213,7 @@ class HostPolicy(NamedTuple):
     head: Literal["normal", "spread", "choice", "script"]
     image: tuple[int, ...] = ()  # height, width, channels of the observation, if any
     filters: tuple[np.ndarray, ...] = ()  # [1, 9 I + 1, J], the last row the bias
+    choices: tuple[int, ...] = ()  # sizes, where several are made at once
 
 
 class Part(NamedTuple):
@@ -247,7 +278,7 @@ class Episodes(NamedTuple):
     """
 
     observation: jax.Array  # [N, H, O] as the environment gave it
-    action: jax.Array  # [N, H, A] or [N, H] int
+    action: jax.Array  # [N, H, A], int for choices, or [N, H] int
     reward: jax.Array  # [N, H], 0 where dead
     costs: jax.Array  # [N, H, C], 0 where dead
     alive: jax.Array  # [N, H] float 0/1: the step was taken
@@ -258,7 +289,7 @@ class Batch(NamedTuple):
     """Episodes ready for an algorithm; C counts the enforced constraints only."""
 
     observation: jax.Array  # [N, H, O] normalised, as the policy sees it
-    action: jax.Array  # [N, H, A] or [N, H] int
+    action: jax.Array  # [N, H, A], int for choices, or [N, H] int
     log_prob: jax.Array  # [N, H] under the policy that acted
     alive: jax.Array  # [N, H]
     adv: jax.Array  # [N, H] in reward units

@@ -45,8 +45,8 @@ def certify(
 
     """
     from ecop import files
-    from ecop.watching import Quiet
     from ecop.runs import provenance
+    from ecop.watching import Quiet
 
     class Lines(Quiet):
         def note(self, text: str) -> None:

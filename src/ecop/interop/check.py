@@ -20,7 +20,17 @@ from ecop.errors import UserError
 from ecop.rollout import episode_keys
 from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorError, SimulatorPool
-from ecop.types import Box, HostEnv, HostStep, HostTask, JaxEnv, Part, Playing, Spec
+from ecop.types import (
+    Box,
+    HostEnv,
+    HostStep,
+    HostTask,
+    JaxEnv,
+    MultiDiscrete,
+    Part,
+    Playing,
+    Spec,
+)
 
 EPISODES = 8
 
@@ -239,6 +249,9 @@ def random_actions(spec: Spec, episodes: int) -> np.ndarray:
     shape = (spec.horizon, episodes)
     if isinstance(spec.action, Box):
         return rng.uniform(-1, 1, (*shape, spec.action.size)).astype(np.float32)
+    if isinstance(spec.action, MultiDiscrete):
+        sizes = spec.action.sizes
+        return rng.integers(sizes, size=(*shape, len(sizes)), dtype=np.int32)
     return rng.integers(spec.action.n, size=shape, dtype=np.int32)
 
 

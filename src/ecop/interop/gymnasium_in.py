@@ -17,10 +17,9 @@ from ecop.interop.costs import WAYS, Costs, NamedCosts, Taken, detect
 from ecop.simulators import guard
 from ecop.simulators.forms import ActionForm, Chosen, Combined, Forms, Leaf, Scaled
 from ecop.simulators.player import Result
-from ecop.types import Box, Discrete, Played
+from ecop.types import Action, Box, MultiDiscrete, Played
 
 FRAMES = 150  # of a film, at most
-MAX_ACTIONS = 1024  # of a product of discrete spaces
 SIDE, CHANNELS = 8, 16  # the least pixels of an image, and the most channels
 FLAGS = (bool, np.bool_)
 
@@ -178,14 +177,7 @@ def action_form(space: spaces.Space) -> ActionForm:
         binary = isinstance(space, spaces.MultiBinary)
         sizes = np.full(space.shape, 2) if binary else np.asarray(space.nvec)
         start = np.zeros(space.shape) if binary else np.asarray(space.start)
-        form = Combined(sizes, start.astype(space.dtype))
-        if form.space.n > MAX_ACTIONS:
-            raise UserError(
-                f"The action space {space} has {form.space.n} combinations; they are "
-                f"learned as one choice, of at most {MAX_ACTIONS}. Make the space "
-                "smaller by a wrapper."
-            )
-        return form
+        return Combined(sizes, start.astype(space.dtype))
     raise UserError(
         f"Actions of type {type(space).__name__} are not supported; Box, Discrete, "
         "MultiDiscrete and MultiBinary are. Wrap the environment."
@@ -325,8 +317,9 @@ def find_costs(
     )
 
 
-def random_action(space: Box | Discrete, rng: np.random.Generator) -> np.ndarray:
+def random_action(space: Action, rng: np.random.Generator) -> np.ndarray:
     """A uniform action in the library's form."""
     if isinstance(space, Box):
         return rng.uniform(-1.0, 1.0, space.size).astype(np.float32)
-    return np.asarray(rng.integers(space.n, dtype=np.int32))
+    options = space.sizes if isinstance(space, MultiDiscrete) else space.n
+    return np.asarray(rng.integers(options, dtype=np.int32))

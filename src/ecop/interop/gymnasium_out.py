@@ -24,7 +24,7 @@ from jax import lax
 from ecop.envs import make
 from ecop.errors import UserError
 from ecop.rollout import episode_keys
-from ecop.types import Box, HostTask, JaxEnv, Spec, Step
+from ecop.types import Box, HostTask, JaxEnv, MultiDiscrete, Spec, Step
 
 
 class Episode(NamedTuple):
@@ -113,6 +113,8 @@ def spaces_of(spec: Spec) -> tuple[spaces.Box, spaces.Space]:
     observation = spaces.Box(-top, top, (spec.observation_size,), np.float32)
     if isinstance(spec.action, Box):
         return observation, spaces.Box(-1.0, 1.0, (spec.action.size,), np.float32)
+    if isinstance(spec.action, MultiDiscrete):
+        return observation, spaces.MultiDiscrete(list(spec.action.sizes))
     return observation, spaces.Discrete(spec.action.n)
 
 

@@ -26,7 +26,7 @@ from ecop.learning.descent import CLIPPED_ADAM, descend, sweep
 from ecop.learning.networks import Distribution, Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import mean_kl
-from ecop.types import Batch, Box
+from ecop.types import Batch
 
 # (new distribution, part of the batch, what `refresh` gave) -> loss []
 Objective = Callable[[Distribution, Batch, Any], Array]
@@ -176,9 +176,7 @@ def settled(
     info: dict[str, Array],
 ) -> Descended:
     """The end of an iteration, with the rate of the next."""
-    action = policy.spec.action
-    freedom = action.size if isinstance(action, Box) else action.n - 1
-    kl = mean_kl(policy, before, after, batch) / max(freedom, 1)
+    kl = mean_kl(policy, before, after, batch) / max(policy.spec.action.freedom, 1)
     info = info | {"learning_rate": optimiser.rate, "pace": optimiser.pace}
     return Descended(after, options.follow(optimiser, before, after, kl), info)
 

@@ -14,16 +14,18 @@ leading axis H for `per_step`. With an encoder (encoders.py) they are {"encoder"
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ecop.learning.encoders import Encoder
 from ecop.learning.time import gate_scale, time_size, time_table
-from ecop.types import Box, Spec
+from ecop.types import Box, MultiDiscrete, Spec
 
 Form = Literal["time", "per_step", "stationary"]
 LOG_2PI = 1.8378770664093453
@@ -87,7 +89,43 @@ class Categorical(NamedTuple):
         return jnp.argmax(self.log_probs, axis=-1)
 
 
-Distribution = Gaussian | Categorical
+class Choices(NamedTuple):
+    """Independent choices that are made at once: an action of a MultiDiscrete space."""
+
+    parts: tuple[Categorical, ...]
+
+    def log_prob(self, action: Array) -> Array:
+        """Log probability [...] of `action` [..., D] int."""
+        each = [part.log_prob(action[..., i]) for i, part in enumerate(self.parts)]
+        return sum(each[1:], start=each[0])
+
+    def entropy(self) -> Array:
+        """Entropy [...]."""
+        each = [part.entropy() for part in self.parts]
+        return sum(each[1:], start=each[0])
+
+    def kl(self, other: Any) -> Array:
+        """KL(self || other) [...], `other` being of the same kind."""
+        each = [a.kl(b) for a, b in zip(self.parts, other.parts, strict=True)]
+        return sum(each[1:], start=each[0])
+
+    def sample(self, noise: Array) -> Array:
+        """Turn Gumbel noise [..., n], n options in all, into an action."""
+        sizes = [part.log_probs.shape[-1] for part in self.parts]
+        pairs = zip(self.parts, split(noise, sizes), strict=True)
+        return jnp.stack([part.sample(noise) for part, noise in pairs], axis=-1)
+
+    def mode(self) -> Array:
+        """The most likely action."""
+        return jnp.stack([part.mode() for part in self.parts], axis=-1)
+
+
+Distribution = Gaussian | Categorical | Choices
+
+
+def split(x: Array, sizes: Sequence[int]) -> list[Array]:
+    """Parts of these sizes of the last axis."""
+    return jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=-1)
 
 
 def with_time(
@@ -219,7 +257,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Policy:
-    """A network with a Gaussian head (Box actions) or a categorical one (Discrete).
+    """A network with a Gaussian head (Box actions) or categorical ones.
 
     Attributes:
         spec: the task's spec
@@ -270,7 +308,7 @@ class Policy:
         """Action distribution of N episodes at step h, and what is remembered."""
         output, memory = self.network.at(params["mlp"], x, h, memory)
         if not isinstance(self.spec.action, Box):
-            return Categorical(jax.nn.log_softmax(output)), memory
+            return self._choice(output), memory
         log_std = params["log_std"]
         log_std = log_std[h] if self.form == "per_step" else log_std
         return self._gaussian(output, log_std), memory
@@ -279,7 +317,7 @@ class Policy:
         """Action distribution over K steps of N episodes."""
         output = self.network.over(params["mlp"], x)
         if not isinstance(self.spec.action, Box):
-            return Categorical(jax.nn.log_softmax(output))
+            return self._choice(output)
         return self._gaussian(output, params["log_std"])
 
     def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
@@ -288,6 +326,13 @@ class Policy:
         if isinstance(action, Box):
             return jax.random.normal(key, (*shape, action.size), jnp.float32)
         return jax.random.gumbel(key, (*shape, action.n), jnp.float32)
+
+    def _choice(self, output: Array) -> Categorical | Choices:
+        action = self.spec.action
+        if not isinstance(action, MultiDiscrete):
+            return Categorical(jax.nn.log_softmax(output))
+        parts = split(output, action.sizes)
+        return Choices(tuple(Categorical(jax.nn.log_softmax(part)) for part in parts))
 
     def _gaussian(self, output: Array, log_std: Array) -> Gaussian:
         if self.std == "predicted":

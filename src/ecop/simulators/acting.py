@@ -6,7 +6,7 @@
              one times the gate, if there is one
     normal   action = x + noise, the noise being scaled already
     spread   action = mean + exp(log_std) * noise, with x = [mean, log_std]
-    choice   action = argmax(x + noise)
+    choice   action = argmax(x + noise), of each part where there are several choices
     script   action = noise: no policy, the actions are given
 
 The time is in the bias and the gate of the first layer, which have a row per step: a
@@ -60,6 +60,7 @@ def convolve(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def act(
     head: str,
+    choices: tuple[int, ...],
     image: tuple[int, ...],
     filters: Sequence[np.ndarray],
     mean: np.ndarray,
@@ -69,9 +70,10 @@ def act(
     observation: np.ndarray,
     noise: np.ndarray,
 ) -> np.ndarray:
-    """Actions [N, A] or [N] int32 for observations [N, O] and noise [N, ...].
+    """Actions [N, A] for observations [N, O] and noise [N, ...].
 
-    Parameters belong to all rows, or have a leading axis N.
+    Choices are int32, [N, D] of several and [N] of one. Parameters belong to all rows,
+    or have a leading axis N.
     """
     if head == "script":
         return noise.copy()
@@ -94,7 +96,13 @@ def act(
             x *= gate
     x = x[:, 0]
     if head == "choice":
-        return (x + noise).argmax(axis=1).astype(np.int32)
+        x = x + noise
+        if not choices:
+            return x.argmax(axis=1).astype(np.int32)
+        parts = np.split(x, np.cumsum(choices)[:-1], axis=1)
+        return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(
+            np.int32
+        )
     if head == "spread":
         middle, log_std = np.split(x, 2, axis=1)
         return middle + np.exp(np.ascontiguousarray(log_std)) * noise
@@ -116,7 +124,7 @@ def act_together(
     gate = policy.gate[h % len(policy.gate)]
     filters = [matrix[0] for matrix in policy.filters]
     seen = policy.mean, policy.scale, layers, gate, observation, noise
-    return act(policy.head, policy.image, filters, *seen)
+    return act(policy.head, policy.choices, policy.image, filters, *seen)
 
 
 class Company:
@@ -134,7 +142,8 @@ class Company:
         self._noise = np.zeros((size, *noise.shape[1:]), noise.dtype)
         self._mean = np.zeros_like(self.observation)
         self._scale = np.zeros_like(self.observation)
-        self.image, self._filters = policy.image, len(policy.filters)
+        self.choices, self.image = policy.choices, policy.image
+        self._filters = len(policy.filters)
         arrays = self._arrays(policy)
         self._rows = [np.zeros((size, *a.shape[1:]), np.float32) for a in arrays]
         # By row: (where to, what from) of all that differs from step to step.
@@ -186,7 +195,7 @@ class Company:
                 row[i] = array[h]
         if self._views[0] != count:
             self._views = count, self._first(count)
-        actions = act(self.head, self.image, *self._views[1])
+        actions = act(self.head, self.choices, self.image, *self._views[1])
         if self._done is None:
             shape = self._length, len(self.observation), *actions.shape[1:]
             self._done = np.zeros(shape, actions.dtype)

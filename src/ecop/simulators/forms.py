@@ -5,7 +5,6 @@ As data, so that a policy can leave the machine it was trained on. No JAX, no Gy
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ import numpy as np
 
 from ecop.errors import UserError
 from ecop.files import LARGEST, Count, Name, Within
-from ecop.types import Box, Discrete
+from ecop.types import Action, Box, Discrete, MultiDiscrete
 
 Whole = Annotated[int, Within(-LARGEST, LARGEST)]
 
@@ -108,20 +107,19 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Combined:
-    """One choice among all combinations of a MultiDiscrete or MultiBinary."""
+    """Several choices at once: a MultiDiscrete or a MultiBinary."""
 
     sizes: np.ndarray
     start: np.ndarray  # of the space's type
 
     @property
-    def space(self) -> Discrete:
+    def space(self) -> MultiDiscrete:
         """The library's action space."""
-        return Discrete(math.prod(self.sizes.reshape(-1).tolist()))
+        return MultiDiscrete(tuple(self.sizes.reshape(-1).tolist()))
 
     def __call__(self, actions: np.ndarray) -> Any:
-        """Actions [B] as the environment wants them."""
-        parts = np.stack(np.unravel_index(actions, self.sizes.reshape(-1)), axis=-1)
-        rows = parts.reshape(-1, *self.sizes.shape).astype(self.start.dtype)
+        """Actions [B, D] as the environment wants them."""
+        rows = actions.reshape(-1, *self.sizes.shape).astype(self.start.dtype)
         return rows + self.start
 
 
@@ -206,9 +204,12 @@ class Forms(NamedTuple):
     action: ActionForm
 
 
-def plain(size: int, action: Box | Discrete) -> Forms:
+def plain(size: int, action: Action) -> Forms:
     """Of a task of the library: vectors, [-1, 1], 0 .. n - 1."""
     leaf = Leaf(path=[], shape=[size], sizes=None, start=[])
+    if isinstance(action, MultiDiscrete):
+        sizes = np.array(action.sizes, np.int64)
+        return Forms([leaf], Combined(sizes, np.zeros_like(sizes)))
     if isinstance(action, Discrete):
         return Forms([leaf], Chosen(action.n, 0))
     one = np.ones(action.size, np.float32)

@@ -43,6 +43,7 @@ def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
         "heads": [p.head for p in policies],
         "depth": len(first.weights),
         "image": first.image,
+        "choices": first.choices,
         "size": len(arrays[0]),
     }
     return head, [array for part in arrays for array in part]
@@ -51,12 +52,12 @@ def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
 def unflat(head: dict[str, Any], arrays: list[np.ndarray]) -> list[HostPolicy]:
     """Undo `flat`."""
     depth, size, policies = head["depth"], head["size"], []
-    image = tuple(head["image"])
+    image, choices = tuple(head["image"]), tuple(head["choices"])
     for i, kind in enumerate(head["heads"]):
         mean, scale, gate, *rest = arrays[i * size :][:size]
         layers = tuple(rest[:depth]), tuple(rest[depth : 2 * depth])
-        filters = tuple(rest[2 * depth :])
-        policies.append(HostPolicy(mean, scale, *layers, gate, kind, image, filters))
+        more = image, tuple(rest[2 * depth :]), choices
+        policies.append(HostPolicy(mean, scale, *layers, gate, kind, *more))
     return policies
 
 
