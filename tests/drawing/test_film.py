@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,7 @@ from ecop.simulators.pool import SimulatorPool
 from ecop.training import Learner, TrainConfig
 from ecop.types import Box, Constraint, Spec, Step
 from probes import NumpyWalk, Walk
-from simulators import SPEC, Make
+from simulators import SPEC, Make, make_gym
 
 
 def learner_of(env):
@@ -98,3 +99,51 @@ def test_a_task_without_pictures_is_said(env, tmp_path):
     with pytest.raises(UserError, match="Mine has no picture: a task needs a method"):
         draw_episode(learner_of(env), unused, "Mine", tmp_path / "episode.gif")
     assert not list(tmp_path.iterdir())
+
+
+def unmoved(obs, action, next_obs, info, t):
+    return 0.0
+
+
+def gym_run(env):
+    tiny = {"seeds": 1, "episodes": 2, "hidden": (4,), "critic_epochs": 1}
+    return ecop.train(env, "ppo", iterations=1, watch=None, **tiny)
+
+
+@pytest.mark.parametrize("task", ["CartPole-v1", "Pendulum-v1"])
+def test_a_gymnasium_environment_draws_itself(task, tmp_path):
+    """The pictures are of the very episode: its steps, its observations."""
+    env: Any = ecop.from_gymnasium(task, horizon=9, costs=unmoved, limits=[1.0])
+    run = gym_run(env)
+    clip = run.render(tmp_path / "episode.gif")
+    assert (tmp_path / "episode.gif").read_bytes() == clip.data
+    assert clip._repr_html_().startswith('<img src="data:image/gif;base64,R0lGOD')
+    episode = fresh_episode(run.learner, run.states[0])
+    frames = list(env.film(episode).frames)
+    assert len(frames) == len(episode.reward)
+    again = gymnasium.make(task, render_mode="rgb_array")
+    again.reset(seed=episode.seed)
+    for action, frame in zip(env.forms.action(episode.action), frames, strict=True):
+        again.step(action)
+        np.testing.assert_array_equal(frame, again.render())
+    again.close()
+    assert run.render().file is None
+    with pytest.raises(UserError, match=r"must end in \.gif or \.mp4"):
+        run.render(tmp_path / "episode.png")
+    env.close()
+
+
+def test_an_environment_without_pictures_is_said():
+    env = ecop.from_gymnasium(make_gym, horizon=6, costs=unmoved, limits=[3.0])
+    with pytest.raises(UserError, match="has no pictures"):
+        gym_run(env).render()
+    env.close()
+
+
+def test_a_long_film_skips_steps():
+    long = {"horizon": 310, "costs": unmoved, "limits": [1.0]}
+    env: Any = ecop.from_gymnasium("Pendulum-v1", **long)
+    run = gym_run(env)
+    film = env.film(fresh_episode(run.learner, run.states[0]))
+    assert (film.stride, len(list(film.frames))) == (3, 104)
+    env.close()
