@@ -27,6 +27,7 @@ from ecop.learning.options import values
 from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution
 from ecop.simulators.pool import SimulatorError, SimulatorPool
+from ecop.simulators.where import On, Where
 from ecop.training import (
     DISPATCH,
     Learner,
@@ -191,6 +192,9 @@ def train(
     limits: Sequence[float] | None = None,
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
+    on: On = "local",
+    address: str | None = None,
+    actors: int | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> Run:
@@ -204,9 +208,11 @@ def train(
     env_options: arguments for making a named task
     out: folder to write config, metrics and checkpoints to; without one the run lives
         in memory only
+    on, address, actors: where simulators play, see `Where`; no result depends on it
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
     """
     configure_jax()
+    where = Where(on, address, actors)
     watch = watch or Quiet()
     algorithm = "ecop" if algorithm is None else algorithm
     name = algorithm if isinstance(algorithm, str) else algorithm_name(algorithm)
@@ -229,7 +235,11 @@ def train(
     config = RunConfig(task, chosen, found.train, named)
     learner = build(config, env)
     path = None if out is None else Path(out)
-    with stop_requests() as stopping, writer(path, watch, new=True):
+    with (
+        stop_requests() as stopping,
+        writer(path, watch, new=True),
+        where.playing(learner.env),
+    ):
         run = _begin(config, learner, path, watch)
         _fit(run, watch, stopping)
     return run
@@ -327,14 +337,19 @@ def resume(
     iterations: int | None = None,
     env: Any = None,
     trust: bool = False,
+    on: On = "local",
+    address: str | None = None,
+    actors: int | None = None,
     watch: Watch | None = None,
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
 
     iterations: a new total; default: what the run was started with
     env, trust: as for `load`
+    on, address, actors: as for `train`, whatever they were before
     """
     path, watch = Path(path), watch or Quiet()
+    where = Where(on, address, actors)
     with stop_requests() as stopping, writer(path, watch):
         run = load(path, env=env, trust=trust, watch=watch)
         if iterations is not None:
@@ -350,7 +365,8 @@ def resume(
             runs.rewrite_train(path, run.config.train)
         runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
-        _fit(run, watch, stopping)
+        with where.playing(run.learner.env):
+            _fit(run, watch, stopping)
     return run
 
 
@@ -366,7 +382,7 @@ def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
         for part in run_seeds(run.learner, run.states, plan(run)):
             seconds = time.perf_counter() - start
             _refuse_nonfinite(run, part)
-            lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
+            lines = runs.rows(run.learner, run.iteration, part, seconds)
             run.metrics += lines
             run.states = part.after
             watch.progress(lines[-len(run.states) :], total)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +31,7 @@ from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import moments, or_one, step_mean
 from ecop.rollout import Actor, collect_host, collect_jax
 from ecop.simulators.cores import cores
-from ecop.types import Batch, Episodes, HostTask, Spec, TrainState
+from ecop.types import Batch, Episodes, HostTask, Playing, Spec, TrainState
 
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
@@ -325,6 +326,7 @@ class Round(NamedTuple):
     before: list[TrainState]
     after: list[TrainState]
     metrics: list[dict[str, np.ndarray]]  # per seed, each entry [count, ...]
+    shares: dict[str, float] = {}  # noqa: RUF012 - of the time, of a host task
 
 
 def init_seeds(learner: Learner) -> list[TrainState]:
@@ -387,16 +389,26 @@ def _host_rounds(
 ) -> Iterator[Round]:
     collect = collect_host(learner.env, learner.policy)
     learn = jax.jit(learner.learn)
-    keys = jax.jit(learner.keys)
+    keys = jax.jit(lambda s, i: learner.keys(s._replace(iteration=s.iteration + i))[0])
+    start = time.perf_counter()
     with ThreadPoolExecutor(cores()) as pool:
         for _ in itertools.chain.from_iterable(map(range, counts)):
             actors = [Actor(s.policy, s.normaliser) for s in states]
             episodes = [learner.episodes_now(s) for s in states]
-            batches = collect(actors, [keys(s)[0] for s in states], episodes)
-            done = list(pool.map(learn, states, batches))
+            now, later = ([keys(s, jnp.int32(i)) for s in states] for i in range(2))
+            begun = time.perf_counter()
+            batches = collect(actors, now, episodes, later)
+            collected = time.perf_counter()
+            done = jax.block_until_ready(list(pool.map(learn, states, batches)))
+            end = time.perf_counter()
+            shares = {"collecting": collected - begun, "learning": end - collected}
+            shares = {name: spent / (end - start) for name, spent in shares.items()}
+            if isinstance(learner.env, Playing):
+                shares["busy"] = learner.env.busy
+            start = end
             after = [state for state, _ in done]
             metrics = [stack([metrics]) for _, metrics in done]
-            yield Round(1, states, after, [_first(m, 1) for m in metrics])
+            yield Round(1, states, after, [_first(m, 1) for m in metrics], shares)
             states = after
 
 

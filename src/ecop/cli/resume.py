@@ -1,28 +1,40 @@
 """`ecop resume`: go on with a stopped run."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
 
 from ecop.cli.commands import parse
+from ecop.simulators.where import Where
 
 
 def resume_command(argv: list[str]) -> int:
     """Parse the options and go on with a run."""
-    return parse(resume, "resume", argv)
 
+    def resume(
+        run: Path,
+        /,
+        *,
+        iterations: int | None = None,
+        trust: bool = False,
+        where: Annotated[Where, tyro.conf.arg(name="")] = Where(),  # noqa: B008
+    ) -> tuple[Path, dict[str, Any]]:
+        """Go on with a stopped run, to the bit.
 
-def resume(run: Path, /, *, iterations: int | None = None, trust: bool = False) -> int:
-    """Go on with a stopped run, to the bit.
+        Args:
+            run: run folder
+            iterations: new total number of iterations; default: the run's own
+            trust: run the code that the folder names, if its task is none of the
+                library's
+            where: where simulators play; no result depends on it
 
-    Args:
-        run: run folder
-        iterations: new total number of iterations; default: the run's own
-        trust: run the code that the folder names, if its task is none of the library's
+        """
+        return run, {"iterations": iterations, "trust": trust, **asdict(where)}
 
-    """
+    run, options = parse(resume, "resume", argv)
     from ecop import api
     from ecop.cli.display import fit
 
-    def work(watch: api.Watch) -> api.Run:
-        return api.resume(run, iterations=iterations, trust=trust, watch=watch)
-
-    return fit(str(run), run, work)
+    return fit(str(run), run, lambda w: api.resume(run, watch=w, **options))

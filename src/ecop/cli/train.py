@@ -13,6 +13,7 @@ import tyro
 from ecop.cli.commands import parse
 from ecop.envs import ENVS, OPTIONS
 from ecop.errors import UserError, unknown
+from ecop.simulators.where import Where
 
 
 def train_command(argv: list[str]) -> int:
@@ -40,30 +41,33 @@ def train_command(argv: list[str]) -> int:
         env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
         train: Annotated[train_kind, tyro.conf.arg(name="")] = usual.train,  # pyright: ignore
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual.algorithm,  # pyright: ignore
+        where: Annotated[Where, tyro.conf.arg(name="")] = Where(),  # noqa: B008
         out: Path | None = None,
         preset: Preset = "default",
-    ) -> tuple[Any, Any, Any, Path | None]:
+    ) -> tuple[Any, Any, Any, Any, Path | None]:
         """Train an algorithm (default: ecop) on a task; see 'ecop list' for both.
 
         Args:
             train: how to train
             algorithm: options of the algorithm
             env: options of the task
+            where: where simulators play; no result depends on it
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: "paper" has the values of the e-COP paper in place of the defaults
                 and of the task's recipe; other options still override them
 
         """
-        return train, algorithm, env, out
+        return train, algorithm, env, where, out
 
-    train, algorithm, env, out = parse(options, "train TASK [ALGORITHM]", argv)
+    train, algorithm, env, where, out = parse(options, "train TASK [ALGORITHM]", argv)
     from ecop import api
     from ecop.cli.display import fit
 
     stem = re.sub(r"[^\w.-]+", "-", task)
     out = out or free_folder(Path("runs"), f"{stem}-{name}")
     fields = {f.name: getattr(train, f.name) for f in dataclasses.fields(train)}
+    fields |= dataclasses.asdict(where)
     return fit(
         f"{task} {name}",
         out,

@@ -126,6 +126,8 @@ class Worker:
             head, arrays = unpack(message)
             if head["kind"] == "error":
                 raise Fault(f"{self.line} raised an error {head['error']}")
+            if head["kind"] == "lost":
+                raise Fault(head["error"])
             self.started |= head["kind"] == "started"
             yield head, arrays
 
