@@ -28,6 +28,7 @@ from simulators import (
     Make,
     MakeMarked,
     MakeNested,
+    MakeNoted,
     Misshapen,
     Slow,
     Wide,
@@ -39,11 +40,11 @@ from simulators import (
 SEEDS = np.array([1, 2, 5, 7, 9], np.uint32)
 
 
-def episodes(pool, seeds=SEEDS):
+def episodes(pool, seeds=SEEDS, ahead=()):
     """Episodes with actions that depend on the seed alone."""
     draws = [np.random.default_rng(99 + s).normal(size=(6, 1)) for s in seeds]
     parts = [Part(int(s), 0, rows) for s, rows in zip(seeds, draws, strict=True)]
-    return pool.play([script(SPEC)], parts)
+    return pool.play([script(SPEC)], parts, ahead)
 
 
 def assert_equal(a, b):
@@ -198,6 +199,36 @@ def test_the_time_out_is_of_a_step_not_of_an_episode(expected):
     pool = SimulatorPool(Slow, SPEC, workers=1, timeout=1.5)
     assert_equal(episodes(pool), expected)
     assert pool.faults == 0
+    pool.close()
+
+
+@pytest.mark.parametrize("live", [1, 3])
+def test_simulators_are_reset_for_what_comes(expected, tmp_path, live):
+    """Each seed once, before its batch; what does not come harms nobody."""
+    file = tmp_path / "notes"
+    pool = SimulatorPool(MakeNoted(str(file)), SPEC, workers=1, live=live)
+    assert_equal(episodes(pool, SEEDS[:1], ahead=[2, 77, 7]), expected[:1])
+    wanted = ["reset 1", "step 1", "reset 2", "reset 77", "reset 7"][: 2 + live]
+    deadline = time.monotonic() + 20
+    while len(file.read_text().splitlines()) < len(wanted):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert file.read_text().splitlines() == wanted
+    assert_equal(episodes(pool), expected)
+    notes = file.read_text().splitlines()
+    for seed in (2, 7)[:live]:
+        assert notes.count(f"reset {seed}") == 1
+    assert 0.0 < pool.busy <= 1.0
+    pool.close()
+
+
+def test_a_fault_while_nothing_is_played_is_mended(expected, tmp_path, caplog):
+    """The simulator cannot be reset early, once."""
+    make = Make("reset", str(tmp_path / "happened"))
+    pool = SimulatorPool(make, SPEC, workers=2)
+    episodes(pool, SEEDS[1:3], ahead=[1, 2])
+    assert_equal(episodes(pool), expected)
+    assert pool.faults == 1
     pool.close()
 
 

@@ -146,7 +146,8 @@ class PlainWatch:
         print(
             f"iteration {iteration}/{total}  reward {mean(lines, 'reward'):.2f}  "
             f"cost {costs or '-'}  kl {mean(lines, 'kl'):.4f}  "
-            f"{self.pace.speed:,.0f} steps/s  {clock(self.pace.left(total))} left",
+            f"{self.pace.speed:,.0f} steps/s  {clock(self.pace.left(total))} left"
+            + busy(lines, "  "),
             flush=True,
         )
 
@@ -181,7 +182,7 @@ class LiveWatch:
         table = Table(
             title=f"{self.title}  ·  iteration {iteration}/{total}",
             caption=f"{self.pace.speed:,.0f} steps/s  ·  "
-            f"{clock(self.pace.left(total))} left",
+            f"{clock(self.pace.left(total))} left" + busy(lines, "  ·  "),
         )
         for name in ("seed", "reward", "cost / limit", "multiplier", "beta", "KL"):
             table.add_column(name, justify="right")
@@ -245,6 +246,12 @@ def mean(lines: list[dict[str, Any]], name: str) -> Any:
     if isinstance(values[0], list):
         return [fmean(entry) for entry in zip(*values, strict=True)]
     return fmean(values)
+
+
+def busy(lines: list[dict[str, Any]], before: str) -> str:
+    """The share of its time that a pool of simulators is at work, if there is one."""
+    share = lines[0].get("busy")
+    return "" if share is None else f"{before}simulators busy {100 * share:.0f} %"
 
 
 def coloured(cost: float, limit: float | None) -> str:

@@ -60,7 +60,7 @@ def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
             address=address,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level=logging.WARNING,
+            logging_level=logging.ERROR,
             **options,
         )
     except (OSError, RuntimeError, ValueError) as error:
