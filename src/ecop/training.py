@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ecop.errors import UserError, require
@@ -346,22 +347,46 @@ def run_seeds(
     A host environment, which may be slow or fail, has a round for each iteration.
     On the CPU each seed is a call of the same compiled program from a pool of threads,
     one per core: no seed waits for another and each has the bits it has alone. The next
-    round is under way while the caller handles this one. On an accelerator the seeds
-    are one vmapped program.
+    round is under way while the caller handles this one. On accelerators the seeds are
+    one program, spread over them (`vmapped_rounds`).
     """
     if isinstance(learner.env, HostTask):
         yield from _host_rounds(learner, states, counts)
     elif jax.default_backend() == "cpu":
         yield from _threaded_rounds(learner, states, list(counts))
     else:
-        advance = jax.jit(jax.vmap(learner.advance, in_axes=(0, None)))
-        for count in counts:
-            after, metrics = advance(stack(states), jnp.int32(count))
-            after = unstack(after)
-            yield Round(
-                count, states, after, [_first(m, count) for m in unstack(metrics)]
-            )
-            states = after
+        yield from vmapped_rounds(learner, states, counts)
+
+
+def vmapped_rounds(
+    learner: Learner, states: list[TrainState], counts: Iterable[int]
+) -> Iterator[Round]:
+    """Rounds of all seeds as one program, the seeds spread over all devices.
+
+    A device has as many seeds as any other: copies of the last one fill it up.
+    """
+    devices = jax.devices()[: len(states)]
+    each = -(-len(states) // len(devices))
+    filled = states + states[-1:] * (each * len(devices) - len(states))
+    mesh = Mesh(np.array(devices), ("seeds",))
+    split, same = PartitionSpec("seeds"), PartitionSpec()
+    advance = jax.jit(
+        jax.shard_map(
+            jax.vmap(learner.advance, in_axes=(0, None)),
+            mesh=mesh,
+            in_specs=(split, same),
+            out_specs=split,
+            check_vma=False,  # carries of loops that start as constants are fine
+        )
+    )
+    spread = jax.device_put(stack(filled), NamedSharding(mesh, split))
+    for count in counts:
+        spread, metrics = advance(spread, jnp.int32(count))
+        gathered, lines = map(unstack, jax.device_put((spread, metrics), devices[0]))
+        after = gathered[: len(states)]
+        rows = [_first(m, count) for m in lines[: len(states)]]
+        yield Round(count, states, after, rows)
+        states = after
 
 
 def _threaded_rounds(
