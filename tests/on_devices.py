@@ -34,7 +34,7 @@ assert len(again.after) == len(rounds[-1].after) == SEEDS
 for one, other, cut in zip(alone.after, rounds[-1].after, again.after, strict=True):
     assert int(other.iteration) == 5
     for a, b, c in zip(*map(jax.tree.leaves, (one, other, cut)), strict=True):
-        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
+        if jax.numpy.issubdtype(a.dtype, jax.dtypes.prng_key):
             a, b, c = map(jax.random.key_data, (a, b, c))
         np.testing.assert_array_equal(b, c)  # however the iterations are cut
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
