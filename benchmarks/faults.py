@@ -39,7 +39,6 @@ NODES, CPUS = 4, 2
 ECOP = [sys.executable, "-m", "ecop.cli"]
 TRAIN = ["--seeds", "2", "--episodes", "20"]
 FOREVER = 1_000_000  # iterations
-TIMES = ("seconds", "collecting", "learning", "busy", "crc32")
 # A cluster on one machine needs no patience: a node is given up after 3 s of silence.
 QUICK = {
     "health_check_initial_delay_ms": 0,
@@ -60,7 +59,8 @@ class Scene(NamedTuple):
 
 def start(folder: Path, rng: random.Random) -> Scene:
     os.environ |= {"FAULTY_SLEEP": "0.002", "FAULTY_FOLDER": str(folder)}
-    os.environ["PYTHONPATH"] = str(HERE)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(HERE), *known]))
     head = {"num_cpus": 0, "object_store_memory": 10**8, "_system_config": QUICK}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     scene = Scene(cluster, [], folder, rng)
@@ -206,7 +206,7 @@ def numbers(out: Path) -> tuple[bytes, list[dict[str, Any]]]:
     last = runs.checkpoints(out)[-1]
     lines = [json.loads(line) for line in (out / "metrics.jsonl").open()]
     for line in lines:
-        for name in TIMES:
+        for name in (*runs.TIMES, "crc32"):
             line.pop(name, None)
     return (last / "state.safetensors").read_bytes(), lines
 

@@ -20,7 +20,6 @@ from test_workers import SEEDS, assert_equal, episodes, gone
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
 pytestmark = pytest.mark.filterwarnings("ignore")
-TIMES = ("seconds", "collecting", "learning", "busy")
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +117,20 @@ def test_more_actors_than_cpus_wait_for_room(cluster, expected):
     crew.close()
 
 
+@pytest.mark.slow
+def test_a_node_that_cannot_start_an_actor_is_said(crew, monkeypatch):
+    def without_folders(start):
+        return on_ray.Remote(crew, crew._relay.remote(start, None))
+
+    monkeypatch.setattr(crew, "hire", without_folders)
+    pool = SimulatorPool(Make(), SPEC)
+    with pool.played_by(crew), pytest.raises(SimulatorError, match="TypeError"):
+        episodes(pool)
+
+
 def numbers(path):
     states = runs.checkpoints(path)[-1] / "state.safetensors"
-    times = dict.fromkeys(TIMES, 0)
+    times = dict.fromkeys(runs.TIMES, 0)
     return states.read_bytes(), [line | times for line in runs.read_metrics(path)]
 
 

@@ -47,6 +47,10 @@ NOTHING = (LOCK, "checkpoints", files.FRESH)  # of a run that has no config
 RESULTS_DEPEND_ON = ("jax", "jaxlib", "numpy", "optax", "mujoco", "libsumo")
 
 
+# Of a line of metrics: how long it took, which no seed decides.
+TIMES = ("seconds", "collecting", "learning", "busy")
+
+
 class Config(Document, total=False):
     """config.json."""
 

@@ -30,7 +30,8 @@ from ecop.simulators.wire import pack
 
 LOOK = 1.0  # s, between two looks at how many CPUs the cluster has
 PATIENCE = 60.0  # s without any actor, after which that is said
-CONCURRENT = 4  # calls of an actor at once; one of them always listens
+FAILED = "creation task"  # in what Ray says if a node cannot start an actor
+CONCURRENT = 8  # calls of an actor at once; one of them always listens
 
 log = logging.getLogger("ecop.simulators.pool")
 
@@ -87,38 +88,43 @@ class Relay:
         # After its own, so that a node's packages come first; a shared disk has them.
         sys.path += [x for x in folders if x not in sys.path and os.path.isdir(x)]
         self.process = Process(start)
-        self.version = 0
-        self.lock = threading.Lock()
+        self.version = 0  # of the policies that it has
+        self.informed = threading.Condition()
         self.outbox: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def give(
-        self, version: int, policies: np.ndarray, messages: Sequence[bytes]
-    ) -> None:
-        """Pass parts on, and first the policies, if they are new."""
-        with self.lock:
-            if self.version != version:
-                self.version = version
+    def exchange(
+        self,
+        version: int,
+        policies: np.ndarray | None,
+        messages: Sequence[bytes],
+        listen: bool,
+    ) -> list[bytes]:
+        """Pass messages on, after the policies that they are of; listen if asked to.
+
+        Ray may start a call before an earlier one whose policies are on their way.
+        """
+        with self.informed:
+            if policies is not None:
                 self.process.tell(policies)
+                self.version = version
+                self.informed.notify_all()
+            self.informed.wait_for(lambda: self.version >= version)
             for message in messages:
                 self.process.tell(message)
+        return self._hear() if listen else []
 
-    def tell(self, message: bytes) -> None:
-        """Pass a message on."""
-        with self.lock:
-            self.process.tell(message)
+    def end(self) -> None:
+        """End the process, with all it started."""
+        self.process.end()
 
-    def hear(self) -> list[bytes]:
+    def _hear(self) -> list[bytes]:
         """Wait for messages of the process; all that are there."""
         messages = [self.outbox.get()]
         with contextlib.suppress(Empty):
             while True:
                 messages.append(self.outbox.get_nowait())
         return messages
-
-    def end(self) -> None:
-        """End the process, with all it started."""
-        self.process.end()
 
     def _read(self) -> None:
         try:
@@ -136,26 +142,37 @@ class Remote:
 
     def __init__(self, crew: Actors, relay: Any) -> None:
         self.crew, self.relay = crew, relay
+        self.version = 0  # of the policies that it was given
+        self.listening = False
         self.heard: Any = None
-        self._listen()
+        self.listen()
 
     def tell(self, message: bytes) -> None:
         """Send a message."""
-        self.relay.tell.remote(message)
+        self._call(0, None, [message])
 
-    def give(self, policies: Any, messages: Sequence[bytes]) -> None:
-        """Send parts; the policies are fetched by the actor's node."""
-        self.relay.give.remote(*policies, list(messages))
+    def give(self, policies: tuple[int, Any], messages: Sequence[bytes]) -> None:
+        """Send parts; the policies are fetched by the actor's node, once."""
+        version, reference = policies
+        known, self.version = self.version == version, version
+        self._call(version, None if known else reference, list(messages))
 
     def hear(self) -> list[bytes]:
         """What has arrived."""
+        self.listening = False
+        self.crew.deaf.add(self)
         try:
-            messages = self.heard.result()
+            return self.heard.result()
         except self.crew.ray.exceptions.RayError as error:
+            if FAILED in str(error):
+                raise Fault(f"An actor could not start: {error}") from None
             text = f"An actor was lost: {first_line(error)}"
             raise Fault(text, innocent=True) from None
-        self._listen()
-        return messages
+
+    def listen(self) -> None:
+        """Let the next messages come, if nothing that was sent does so already."""
+        if not self.listening:
+            self._call(0, None, [])
 
     def look(self) -> None:
         """Nothing to see: Ray says so by itself when an actor is gone."""
@@ -168,8 +185,11 @@ class Remote:
         """End the process, then the actor."""
         self.crew.dismiss(self)
 
-    def _listen(self) -> None:
-        self.relay.hear.remote().future().add_done_callback(self._arrived)
+    def _call(self, version: int, policies: Any, messages: list[bytes]) -> None:
+        listen, self.listening = not self.listening, True
+        answer = self.relay.exchange.remote(version, policies, messages, listen)
+        if listen:
+            answer.future().add_done_callback(self._arrived)
 
     def _arrived(self, future: Any) -> None:
         """Called by a thread of Ray's."""
@@ -186,6 +206,7 @@ class Actors:
     def __init__(self, ray: Any, count: int | None = None) -> None:
         self.ray, self.count = ray, count
         self.heard: SimpleQueue[Remote] = SimpleQueue()
+        self.deaf: set[Remote] = set()  # that were heard and may not be listened to
         self._relay = ray.remote(Relay).options(
             num_cpus=1, max_restarts=0, max_concurrency=CONCURRENT
         )
@@ -216,6 +237,9 @@ class Actors:
     def wait(self, lines: Sequence[Remote], seconds: float) -> Sequence[Remote]:
         """Those from which something has arrived, within some seconds."""
         self._bury()
+        for line in self.deaf & set(lines):
+            line.listen()
+        self.deaf.clear()
         found: dict[Remote, None] = {}
         with contextlib.suppress(Empty):
             found[self.heard.get(timeout=seconds)] = None
