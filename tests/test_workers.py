@@ -17,6 +17,7 @@ from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, VectorReward
 from ecop.interop.gymnasium_in import Factory, Maker
 from ecop.simulators.acting import script
+from ecop.simulators.on_ray import connected
 from ecop.simulators.pool import SimulatorError, SimulatorPool
 from ecop.simulators.processes import Process
 from ecop.simulators.wire import decode, encode, pack, unpack
@@ -325,6 +326,12 @@ def test_a_killed_worker_takes_its_children_along(tmp_path):
     with pytest.raises(SimulatorError, match="hung, here"):
         episodes(pool, SEEDS[:1])
     assert all(gone(int(word)) for word in file.read_text().split())
+
+
+def test_ray_that_is_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match="pip install"), connected(None, 1):
+        pass
 
 
 def test_bad_options():

@@ -14,6 +14,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ from ecop.simulators.processes import GRACE, Fault, Process
 from ecop.simulators.wire import pack
 
 LOOK = 1.0  # s, between two looks at how many CPUs the cluster has
+ANSWER = 10.0  # s, for a cluster to take a connection
 PATIENCE = 60.0  # s without any actor, after which that is said
 FAILED = "creation task"  # in what Ray says if a node cannot start an actor
 CONCURRENT = 8  # calls of an actor at once; one of them always listens
@@ -54,6 +56,7 @@ def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     options = {"num_cpus": cpus or cores()} if address == "local" else {}
+    refuse_silent(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -74,6 +77,19 @@ def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def refuse_silent(address: str) -> None:
+    """Refuse host:port if nobody answers there: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host, int(port)), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"There is no Ray cluster to use at '{address}': {first_line(error)}"
+        ) from None
 
 
 def first_line(error: BaseException) -> str:
