@@ -34,12 +34,14 @@ class Counter:
         self.once = once
 
     def reset(self, seed: int) -> np.ndarray:
+        if seed == 1 and self.fault == "reset":
+            self.misbehave()
         self.rng = np.random.default_rng(seed)
         self.seed, self.h, self.total = seed, 0, 0.0
         return np.array([self.total, self.h], np.float32)
 
     def step(self, action: np.ndarray) -> Result:
-        if self.seed == 1 and self.h == 3 and self.fault:
+        if self.seed == 1 and self.h == 3 and self.fault not in ("", "reset"):
             self.misbehave()
         self.h += 1
         self.total += float(action[0]) + self.rng.normal()
@@ -52,7 +54,7 @@ class Counter:
             if Path(self.once).exists():
                 return
             Path(self.once).touch()
-        if self.fault == "raise":
+        if self.fault in ("raise", "reset"):
             raise ZeroDivisionError("the cart fell off")
         if self.fault == "hang":
             time.sleep(1000)
@@ -97,6 +99,34 @@ class MakeMarked(NamedTuple):
     def __call__(self) -> Counter:
         Path(self.folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
         return Counter()
+
+
+class Noted(Counter):
+    """Writes down its resets and its first steps."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self.file = file
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.note("reset", seed)
+        return super().reset(seed)
+
+    def step(self, action: np.ndarray) -> Result:
+        if self.h == 0:
+            self.note("step", self.seed)
+        return super().step(action)
+
+    def note(self, what: str, seed: int) -> None:
+        with open(self.file, "a") as file:
+            file.write(f"{what} {seed}\n")
+
+
+class MakeNoted(NamedTuple):
+    file: str
+
+    def __call__(self) -> Noted:
+        return Noted(self.file)
 
 
 class Slow(Counter):

@@ -4,6 +4,7 @@ Trainings are cut by `tiny_budget`, a suite of the benchmark to one cell. A plac
 such as RUN stands for something that is made once.
 """
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -19,6 +20,7 @@ import ecop
 from ecop import cli
 from ecop.algorithms import ALGORITHMS
 from ecop.bench import run as bench
+from ecop.simulators.where import Where
 from ecop.training import Learner, TrainConfig
 
 ROOT = Path(__file__).parents[1]
@@ -100,7 +102,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def one_cell(monkeypatch):
-    """Suites of one cell, which run here wherever they are told to."""
+    """Suites of one cell; all runs here, wherever it is told to."""
 
     def cut(*args, **options):
         plan = make_plan(*args, **options)
@@ -115,6 +117,7 @@ def one_cell(monkeypatch):
     monkeypatch.setattr(bench, "make_plan", cut)
     monkeypatch.setattr(bench, "make_cell", hasty)
     monkeypatch.setattr("ecop.bench.on_ray.runner", lambda address: bench.run_local)
+    monkeypatch.setattr(Where, "playing", lambda *_: contextlib.nullcontext())
 
 
 def call(words):

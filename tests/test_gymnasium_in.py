@@ -206,11 +206,11 @@ def test_a_fault_for_good_is_saved_and_can_go_on(fault, tmp_path, monkeypatch):
     play = SimulatorPool.play
     calls = []
 
-    def third_batch_is_ill(self, policies, parts):
+    def third_batch_is_ill(self, policies, parts, ahead):
         calls.append(parts)
         if len(calls) == 3:
             parts = [part._replace(seed=1) for part in parts]
-        return play(self, policies, parts)
+        return play(self, policies, parts, ahead)
 
     monkeypatch.setattr(SimulatorPool, "play", third_batch_is_ill)
     whole, path = tmp_path / "whole", tmp_path / "faulty"

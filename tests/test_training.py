@@ -1,6 +1,9 @@
 """Training as a whole: determinism, one compilation, probes with known answers."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -382,3 +385,10 @@ def test_initial_states_differ_by_seed_only():
     assert (jax.random.key_data(a.key) != jax.random.key_data(b.key)).any()
     assert int(a.iteration) == int(b.iteration) == 0
     assert jnp.shape(a.algorithm.multiplier) == (2,)
+
+
+@pytest.mark.parametrize("seeds", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_seeds_are_spread_over_devices(seeds):
+    """In a process of its own: the number of devices is settled at JAX's start."""
+    script = Path(__file__).with_name("on_devices.py")
+    subprocess.run([sys.executable, script, str(seeds)], check=True)

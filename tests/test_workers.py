@@ -17,7 +17,9 @@ from ecop.errors import UserError
 from ecop.interop.costs import CostFunction, VectorReward
 from ecop.interop.gymnasium_in import Factory, Maker
 from ecop.simulators.acting import script
+from ecop.simulators.on_ray import connected
 from ecop.simulators.pool import SimulatorError, SimulatorPool
+from ecop.simulators.processes import Process
 from ecop.simulators.wire import decode, encode, pack, unpack
 from ecop.types import Discrete, Part, Playing, Spec
 from simulators import (
@@ -27,6 +29,7 @@ from simulators import (
     Make,
     MakeMarked,
     MakeNested,
+    MakeNoted,
     Misshapen,
     Slow,
     Wide,
@@ -38,11 +41,11 @@ from simulators import (
 SEEDS = np.array([1, 2, 5, 7, 9], np.uint32)
 
 
-def episodes(pool, seeds=SEEDS):
+def episodes(pool, seeds=SEEDS, ahead=()):
     """Episodes with actions that depend on the seed alone."""
     draws = [np.random.default_rng(99 + s).normal(size=(6, 1)) for s in seeds]
     parts = [Part(int(s), 0, rows) for s, rows in zip(seeds, draws, strict=True)]
-    return pool.play([script(SPEC)], parts)
+    return pool.play([script(SPEC)], parts, ahead)
 
 
 def assert_equal(a, b):
@@ -68,7 +71,7 @@ def gone(pid, seconds=20.0):
 
 
 def processes(pool):
-    return [worker.process.pid for worker in pool._workers]
+    return [worker.line.process.pid for worker in pool._workers]
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +146,7 @@ def test_a_fault_is_mended_once_and_changes_nothing(fault, expected, tmp_path, c
     words = {"raise": "the cart fell off", "hang": "in misbehave"}
     words |= {"kill": "killed by SIGKILL", "exit": "exit code 7"}
     assert words[fault] in caplog.text
-    assert "A fresh worker plays its" in caplog.text
+    assert "A fresh worker takes its place" in caplog.text
     assert_equal(episodes(pool), expected)
     pool.close()
 
@@ -183,7 +186,7 @@ def test_a_worker_killed_from_outside(moment, expected, caplog):
 
 def test_a_worker_that_stands_still_is_killed(expected, caplog, monkeypatch):
     """One that was stopped cannot end by itself."""
-    monkeypatch.setattr("ecop.simulators.pool.GRACE", 0.5)
+    monkeypatch.setattr(Process, "slack", 0.5)
     pool = SimulatorPool(Make(), SPEC, workers=1, timeout=1.0)
     episodes(pool, SEEDS[:1])
     os.kill(processes(pool)[0], signal.SIGSTOP)
@@ -197,6 +200,36 @@ def test_the_time_out_is_of_a_step_not_of_an_episode(expected):
     pool = SimulatorPool(Slow, SPEC, workers=1, timeout=1.5)
     assert_equal(episodes(pool), expected)
     assert pool.faults == 0
+    pool.close()
+
+
+@pytest.mark.parametrize("live", [1, 3])
+def test_simulators_are_reset_for_what_comes(expected, tmp_path, live):
+    """Each seed once, before its batch; what does not come harms nobody."""
+    file = tmp_path / "notes"
+    pool = SimulatorPool(MakeNoted(str(file)), SPEC, workers=1, live=live)
+    assert_equal(episodes(pool, SEEDS[:1], ahead=[2, 77, 7]), expected[:1])
+    wanted = ["reset 1", "step 1", "reset 2", "reset 77", "reset 7"][: 2 + live]
+    deadline = time.monotonic() + 20
+    while len(file.read_text().splitlines()) < len(wanted):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert file.read_text().splitlines() == wanted
+    assert_equal(episodes(pool), expected)
+    notes = file.read_text().splitlines()
+    for seed in (2, 7)[:live]:
+        assert notes.count(f"reset {seed}") == 1
+    assert 0.0 < pool.busy <= 1.0
+    pool.close()
+
+
+def test_a_fault_while_nothing_is_played_is_mended(expected, tmp_path, caplog):
+    """The simulator cannot be reset early, once."""
+    make = Make("reset", str(tmp_path / "happened"))
+    pool = SimulatorPool(make, SPEC, workers=2)
+    episodes(pool, SEEDS[1:3], ahead=[1, 2])
+    assert_equal(episodes(pool), expected)
+    assert pool.faults == 1
     pool.close()
 
 
@@ -252,7 +285,7 @@ from simulators import SPEC, MakeNested, Make
 pool = SimulatorPool({make}, SPEC, workers=1, timeout=300.0)
 parts = [Part(1, 0, np.zeros((6, 1)))]
 pool.play([script(SPEC)], [parts[0]._replace(seed=2)])
-print(pool._workers[0].process.pid, flush=True)
+print(pool._workers[0].line.process.pid, flush=True)
 {rest}
 """
 
@@ -290,9 +323,15 @@ def test_workers_end_however_the_parent_ends(rest):
 def test_a_killed_worker_takes_its_children_along(tmp_path):
     file = tmp_path / "pids"
     pool = SimulatorPool(MakeNested(str(file)), SPEC, workers=1, timeout=1.0)
-    with pytest.raises(SimulatorError, match="hung for 1 s"):
+    with pytest.raises(SimulatorError, match="hung, here"):
         episodes(pool, SEEDS[:1])
     assert all(gone(int(word)) for word in file.read_text().split())
+
+
+def test_ray_that_is_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match="pip install"), connected(None, 1):
+        pass
 
 
 def test_bad_options():

@@ -33,6 +33,7 @@ from ecop.rollout import Actor, collector, distribution, exporter, recall
 from ecop.showing import table_html, table_text
 from ecop.simulators.forms import plain
 from ecop.simulators.pool import SimulatorError, SimulatorPool
+from ecop.simulators.where import On, Where
 from ecop.training import (
     DISPATCH,
     Learner,
@@ -381,6 +382,9 @@ def train(
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
     start: Run | str | Path | None = None,
+    on: On = "local",
+    address: str | None = None,
+    actors: int | None = None,
     watch: Any = "progress",
     **options: Any,
 ) -> Run:
@@ -396,11 +400,13 @@ def train(
         in memory only
     start: a run of the same task, or its folder, whose policies, critics and statistics
         of observations this one begins with; limits and constants may be others
+    on, address, actors: where simulators play, see `Where`; no result depends on it
     watch: who looks on: "progress", "tensorboard", "wandb", a watch of your own
         (`ecop.watching`), a list of these, or None
     options: fields of TrainConfig, such as seeds, iterations, episodes, policy
     """
     configure_jax()
+    where = Where(on, address, actors)
     algorithm = "ecop" if algorithm is None else algorithm
     name = algorithm if isinstance(algorithm, str) else algorithm_name(algorithm)
     if preset != "default" and name is not algorithm:
@@ -427,7 +433,11 @@ def train(
     learner = build(config, env)
     path = None if out is None else Path(out)
     watch = watch_of(watch, f"{task} {name}")
-    with stop_requests() as stopping, writer(path, watch, new=True):
+    with (
+        stop_requests() as stopping,
+        writer(path, watch, new=True),
+        where.playing(learner.env),
+    ):
         run = _begin(config, learner, path, watch, start)
         _fit(run, watch, stopping)
     return run
@@ -537,6 +547,9 @@ def resume(
     limits: Sequence[float] | None = None,
     env: Any = None,
     trust: bool = False,
+    on: On = "local",
+    address: str | None = None,
+    actors: int | None = None,
     watch: Any = "progress",
 ) -> Run:
     """Go on with a run where its last checkpoint is, to the bit.
@@ -545,9 +558,10 @@ def resume(
     limits: other limits from here on, one per cost; all else, multipliers too, goes on
         from where it is. `train(..., start=run)` is a new run with other limits
     env, trust: as for `load`
+    on, address, actors: as for `train`, whatever they were before
     watch: as for `train`
     """
-    path = Path(path)
+    path, where = Path(path), Where(on, address, actors)
     watch = watch_of(watch, str(path))
     with stop_requests() as stopping, writer(path, watch):
         run = load(path, env=env, trust=trust, watch=watch)
@@ -568,7 +582,8 @@ def resume(
         runs.drop_old(path, run.iteration)
         runs.cut_metrics(path, run.metrics)
         watch.began(run)
-        _fit(run, watch, stopping)
+        with where.playing(run.learner.env):
+            _fit(run, watch, stopping)
     return run
 
 
@@ -604,7 +619,7 @@ def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
             for part in run_seeds(run.learner, run.states, plan(run)):
                 seconds = time.perf_counter() - start
                 _refuse_nonfinite(run, part)
-                lines = runs.rows(run.learner, run.iteration, part.metrics, seconds)
+                lines = runs.rows(run.learner, run.iteration, part, seconds)
                 run.metrics += lines
                 run.states = part.after
                 told = _tell(run, watch, lines, total)

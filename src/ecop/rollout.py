@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -148,18 +148,23 @@ def replay(env: JaxEnv, seed: Array, actions: Array) -> Any:
 
 def collect_host(
     env: HostTask, policy: Policy, *, deterministic: bool = False
-) -> Callable[[list[Actor], list[Array], list[int]], list[Episodes]]:
-    """A function (actors, keys, counts) -> Episodes[count, H] of each seed.
+) -> Callable[..., list[Episodes]]:
+    """A function (actors, keys, counts, later=()) -> Episodes[count, H] of each seed.
 
     The episodes of all seeds are played together. An episode's bits depend neither on
-    the others nor on the process it is played in.
+    the others nor on the process it is played in. `later` are the keys of the batch
+    that comes next: simulators that have nothing left to play are reset for it.
     """
-    play = env.play if isinstance(env, Playing) else functools.partial(play_batch, env)
+    playing = env if isinstance(env, Playing) else None
     draw = jax.jit(functools.partial(draws, policy, deterministic=deterministic))
+    first_seeds = jax.jit(lambda *x: draws(policy, *x)[0])  # without the noise
     export = exporter(policy)
 
     def collect(
-        actors: list[Actor], keys: list[Array], counts: list[int]
+        actors: list[Actor],
+        keys: list[Array],
+        counts: list[int],
+        later: Sequence[Array] = (),
     ) -> list[Episodes]:
         policies, parts = [], []
         for s, (actor, key, count) in enumerate(zip(actors, keys, counts, strict=True)):
@@ -172,7 +177,15 @@ def collect_host(
                 )
                 rows = itertools.islice(pairs, count - first)
                 parts += [Part(seed, s, noise) for seed, noise in rows]
-        records = iter(play(policies, parts))
+        if playing is None:
+            records = iter(play_batch(cast(HostEnv, env), policies, parts))
+        else:
+            ahead = [
+                seed
+                for key, count in zip(later, counts, strict=False)
+                for seed in np.asarray(first_seeds(key, np.arange(DRAWN)))[:count]
+            ]
+            records = iter(playing.play(policies, parts, list(map(int, ahead))))
         return [
             together(policy, list(itertools.islice(records, count))) for count in counts
         ]

@@ -35,7 +35,7 @@ from ecop import files
 from ecop.config import Document, RunConfig, algorithm_name, from_document, to_json
 from ecop.errors import UserError
 from ecop.files import Count, Name, Within
-from ecop.training import Learner, TrainConfig, unstack
+from ecop.training import Learner, Round, TrainConfig, unstack
 from ecop.types import Episodes, TrainState
 
 FORMAT = 4  # of the folder; raised when what it holds changes its shape
@@ -45,6 +45,10 @@ NOTHING = (LOCK, "checkpoints", files.FRESH)  # of a run that has no config
 
 
 RESULTS_DEPEND_ON = ("jax", "jaxlib", "numpy", "optax", "mujoco", "libsumo")
+
+
+# Of a line of metrics: how long it took, which no seed decides.
+TIMES = ("seconds", "collecting", "learning", "busy")
 
 
 class Config(Document, total=False):
@@ -255,9 +259,11 @@ def commit() -> str | None:
 
 
 def rows(
-    learner: Learner, done: int, metrics: list[dict[str, np.ndarray]], seconds: float
+    learner: Learner, done: int, part: Round, seconds: float
 ) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl for the iterations after `done` of every seed."""
+    metrics = part.metrics
+    shares = {name: round(share, 3) for name, share in part.shares.items()}
     c, spec = learner.config, learner.spec
     limits = [None if math.isinf(limit) else limit for limit in spec.limits]
     lines = []
@@ -276,6 +282,7 @@ def rows(
                 "limits": limits,
                 "multipliers": multipliers,
                 "seconds": round(seconds, 3),
+                **shares,
             }
             lines.append(line)
     return lines

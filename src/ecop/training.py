@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ecop.errors import UserError, require
@@ -31,7 +33,7 @@ from ecop.learning.networks import Form, Network, Policy, with_time
 from ecop.learning.surrogates import moments, or_one, step_mean
 from ecop.rollout import Actor, collect_host, collect_jax
 from ecop.simulators.cores import cores
-from ecop.types import Batch, Episodes, HostTask, Spec, TrainState
+from ecop.types import Batch, Episodes, HostTask, Playing, Spec, TrainState
 
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
@@ -359,6 +361,7 @@ class Round(NamedTuple):
     before: list[TrainState]
     after: list[TrainState]
     metrics: list[dict[str, np.ndarray]]  # per seed, each entry [count, ...]
+    shares: dict[str, float] = {}  # noqa: RUF012 - of the time, of a host task
 
 
 def init_seeds(learner: Learner) -> list[TrainState]:
@@ -378,22 +381,46 @@ def run_seeds(
     A host environment, which may be slow or fail, has a round for each iteration.
     On the CPU each seed is a call of the same compiled program from a pool of threads,
     one per core: no seed waits for another and each has the bits it has alone. The next
-    round is under way while the caller handles this one. On an accelerator the seeds
-    are one vmapped program.
+    round is under way while the caller handles this one. On accelerators the seeds are
+    one program, spread over them (`vmapped_rounds`).
     """
     if isinstance(learner.env, HostTask):
         yield from _host_rounds(learner, states, counts)
     elif jax.default_backend() == "cpu":
         yield from _threaded_rounds(learner, states, list(counts))
     else:
-        advance = jax.jit(jax.vmap(learner.advance, in_axes=(0, None)))
-        for count in counts:
-            after, metrics = advance(stack(states), jnp.int32(count))
-            after = unstack(after)
-            yield Round(
-                count, states, after, [_first(m, count) for m in unstack(metrics)]
-            )
-            states = after
+        yield from vmapped_rounds(learner, states, counts)
+
+
+def vmapped_rounds(
+    learner: Learner, states: list[TrainState], counts: Iterable[int]
+) -> Iterator[Round]:
+    """Rounds of all seeds as one program, the seeds spread over all devices.
+
+    A device has as many seeds as any other: copies of the last one fill it up.
+    """
+    devices = jax.devices()[: len(states)]
+    each = -(-len(states) // len(devices))
+    filled = states + states[-1:] * (each * len(devices) - len(states))
+    mesh = Mesh(np.array(devices), ("seeds",))
+    split, same = PartitionSpec("seeds"), PartitionSpec()
+    advance = jax.jit(
+        jax.shard_map(
+            jax.vmap(learner.advance, in_axes=(0, None)),
+            mesh=mesh,
+            in_specs=(split, same),
+            out_specs=split,
+            check_vma=False,  # carries of loops that start as constants are fine
+        )
+    )
+    spread = jax.device_put(stack(filled), NamedSharding(mesh, split))
+    for count in counts:
+        spread, metrics = advance(spread, jnp.int32(count))
+        gathered, lines = map(unstack, jax.device_put((spread, metrics), devices[0]))
+        after = gathered[: len(states)]
+        rows = [_first(m, count) for m in lines[: len(states)]]
+        yield Round(count, states, after, rows)
+        states = after
 
 
 def _threaded_rounds(
@@ -421,16 +448,26 @@ def _host_rounds(
 ) -> Iterator[Round]:
     collect = collect_host(learner.env, learner.policy)
     learn = jax.jit(learner.learn)
-    keys = jax.jit(learner.keys)
+    keys = jax.jit(lambda s, i: learner.keys(s._replace(iteration=s.iteration + i))[0])
+    start = time.perf_counter()
     with ThreadPoolExecutor(cores()) as pool:
         for _ in itertools.chain.from_iterable(map(range, counts)):
             actors = [Actor(s.policy, s.normaliser) for s in states]
             episodes = [learner.episodes_now(s) for s in states]
-            batches = collect(actors, [keys(s)[0] for s in states], episodes)
-            done = list(pool.map(learn, states, batches))
+            now, later = ([keys(s, jnp.int32(i)) for s in states] for i in range(2))
+            begun = time.perf_counter()
+            batches = collect(actors, now, episodes, later)
+            collected = time.perf_counter()
+            done = jax.block_until_ready(list(pool.map(learn, states, batches)))
+            end = time.perf_counter()
+            shares = {"collecting": collected - begun, "learning": end - collected}
+            shares = {name: spent / (end - start) for name, spent in shares.items()}
+            if isinstance(learner.env, Playing):
+                shares["busy"] = learner.env.busy
+            start = end
             after = [state for state, _ in done]
             metrics = [stack([metrics]) for _, metrics in done]
-            yield Round(1, states, after, [_first(m, 1) for m in metrics])
+            yield Round(1, states, after, [_first(m, 1) for m in metrics], shares)
             states = after
 
 

@@ -21,6 +21,8 @@ from typing import (
 from ecop.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jax
     import numpy as np
 
@@ -239,9 +241,15 @@ class Playing(Protocol):
     """A host task that plays whole episodes by itself, as a `SimulatorPool` does."""
 
     spec: Spec
+    busy: float  # share of the time since the last batch that simulators were at work
 
-    def play(self, policies: list[HostPolicy], parts: list[Part]) -> list[Record]:
-        """Play all parts; the records come in their order."""
+    def play(
+        self, policies: list[HostPolicy], parts: list[Part], ahead: Sequence[int] = ()
+    ) -> list[Record]:
+        """Play all parts; the records come in their order.
+
+        ahead: seeds that the next batch will probably begin with
+        """
         ...
 
     def close(self) -> None:

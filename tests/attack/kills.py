@@ -168,7 +168,7 @@ def go_on(path: Path):
 
 def fingerprint(path: Path):
     """All that must be the same however often the run was killed."""
-    lines = [line | {"seconds": 0} for line in runs.read_metrics(path)]
+    lines = [line | dict.fromkeys(runs.TIMES, 0) for line in runs.read_metrics(path)]
     config = json.loads((path / "config.json").read_text())
     found = {
         str(file.relative_to(path)): file.read_bytes()

@@ -8,7 +8,6 @@ Ray runs its cells again elsewhere: from their checkpoint on a shared disk, else
 
 from __future__ import annotations
 
-import importlib
 import json
 import tempfile
 import uuid
@@ -19,8 +18,8 @@ from typing import Any
 from ecop.api import stop_requests
 from ecop.bench.run import Event, Job
 from ecop.bench.work import STOPPED, Child, Outcome
-from ecop.errors import UserError
 from ecop.files import write
+from ecop.simulators.on_ray import connected
 
 RETRIES = 5  # of a cell whose node or worker died
 
@@ -45,27 +44,12 @@ def run_task(text: str) -> tuple[int, str, dict[str, bytes]]:
 def runner(address: str | None) -> Any:
     """A function like `run_local` that hands the jobs to Ray.
 
-    address: of a cluster; None starts one on this machine
+    address: of a cluster; None: RAY_ADDRESS, else one is started on this machine
     """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError:
-        raise UserError(
-            "Ray is not installed; pip install 'ecop[ray]', or leave --on ray away."
-        ) from None
 
     def run(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[Event]:
-        started = not ray.is_initialized()
-        if started:
-            options = {"num_cpus": workers} if address is None else {}
-            ray.init(
-                address=address, include_dashboard=False, log_to_driver=False, **options
-            )
-        try:
+        with connected(address, workers) as ray:
             yield from _run(ray, jobs, folder)
-        finally:
-            if started:
-                ray.shutdown()
 
     return run
 

@@ -13,6 +13,7 @@ import tyro
 from ecop.cli.commands import parse
 from ecop.envs import ENVS, OPTIONS
 from ecop.errors import UserError, unknown
+from ecop.simulators.where import Where
 
 
 def train_command(argv: list[str]) -> int:
@@ -43,6 +44,7 @@ def train_command(argv: list[str]) -> int:
         env: Annotated[env_kind, tyro.conf.arg(name="")],  # pyright: ignore
         train: Annotated[train_kind, tyro.conf.arg(name="")] = usual.train,  # pyright: ignore
         algorithm: Annotated[kind, tyro.conf.arg(name="")] = usual.algorithm,  # pyright: ignore
+        where: Annotated[Where, tyro.conf.arg(name="")] = Where(),  # noqa: B008
         out: Path | None = None,
         preset: Preset = "default",
         start: Path | None = None,
@@ -55,6 +57,7 @@ def train_command(argv: list[str]) -> int:
             train: how to train
             algorithm: options of the algorithm
             env: options of the task
+            where: where simulators play; no result depends on it
             out: folder for config, metrics and checkpoints;
                 default: runs/TASK-ALGORITHM-N
             preset: "paper" has the values of the e-COP paper in place of the defaults
@@ -67,9 +70,9 @@ def train_command(argv: list[str]) -> int:
                 many iterations; 0: never
 
         """
-        return train, algorithm, env, out, watch, patience, start
+        return train, algorithm, env, where, out, watch, patience, start
 
-    train, algorithm, env, out, watch, patience, start = parse(
+    train, algorithm, env, where, out, watch, patience, start = parse(
         options, "train TASK [ALGORITHM]", argv
     )
     from ecop import api
@@ -81,6 +84,7 @@ def train_command(argv: list[str]) -> int:
     stem = re.sub(r"[^\w.-]+", "-", task)
     out = out or free_folder(Path("runs"), f"{stem}-{name}")
     fields = {f.name: getattr(train, f.name) for f in dataclasses.fields(train)}
+    fields |= dataclasses.asdict(where)
     return fit(
         out,
         lambda: api.train(

@@ -95,16 +95,17 @@ class Player:
         self.pulse = pulse  # called before every call of a simulator
         self.prepare: Callable[[np.ndarray], Sequence[Any]] | None = None
         self.idle: list[Simulator] = []
+        self.early: dict[int, tuple[Simulator, np.ndarray]] = {}  # reset, by seed
         self.episodes: list[Episode] = []
-        self.now: Cue | Episode | None = None  # what is being reset or stepped
+        self.now: int | Episode | None = None  # the seed of a reset, or who is stepped
 
     @property
     def where(self) -> str:
         """What is going on, for a message."""
         if self.now is None:
             return "at its start"
-        if isinstance(self.now, Cue):
-            return f"in reset(seed={self.now.part.seed})"
+        if isinstance(self.now, int):
+            return f"in reset(seed={self.now})"
         h, seed = len(self.now.rewards), self.now.cue.part.seed
         return f"in step {h} of the episode with seed {seed}"
 
@@ -151,15 +152,33 @@ class Player:
                     company.move(i, len(episodes))
                 yield episode.cue.number, record
 
+    def begin_early(self, seed: int) -> bool:
+        """Reset a simulator for an episode that will be played; False for no room."""
+        held = len(self.episodes) + len(self.early)
+        if held >= self.live or seed in self.early:
+            return False
+        self.early[seed] = self._reset(seed)
+        return True
+
     def close(self) -> None:
         """Close all simulators."""
         self._leave()
+        self._forget_early()
         with guard.staying("The environment"):
             while self.idle:
                 self.idle.pop().close()
 
     def _begin(self, cue: Cue) -> np.ndarray:
         """Start an episode; return its first observation [O]."""
+        seed = cue.part.seed
+        if seed not in self.early and not self.idle:
+            self._forget_early()
+        simulator, first = self.early.pop(seed, None) or self._reset(seed)
+        self.episodes.append(Episode(cue, simulator))
+        return first
+
+    def _reset(self, seed: int) -> tuple[Simulator, np.ndarray]:
+        """A simulator at the start of an episode, and what is seen there."""
         self.now = None
         self._pulse()
         if not self.idle:
@@ -167,13 +186,18 @@ class Player:
                 made = self.make()
             self.prepare = made.prepare if isinstance(made, Preparing) else None
             self.idle.append(made)
-        self.episodes.append(Episode(cue, self.idle.pop()))
-        self.now = cue
+        simulator, self.now = self.idle[-1], seed
         self._pulse()
-        simulator = self.episodes[-1].simulator
         with guard.staying("The environment"):
-            first = simulator.reset(cue.part.seed)
-        return guard.observation(first, self.spec.observation_size, name_of(simulator))
+            first = simulator.reset(seed)
+        size = self.spec.observation_size
+        seen = guard.observation(first, size, name_of(simulator))
+        return self.idle.pop(), seen
+
+    def _forget_early(self) -> None:
+        """Give up simulators that were reset for what does not come."""
+        self.idle += [simulator for simulator, _ in self.early.values()]
+        self.early.clear()
 
     def _pulse(self) -> None:
         if self.pulse is not None:

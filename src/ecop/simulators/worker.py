@@ -112,23 +112,32 @@ def _serve(connection: Connection, trace_handle: int) -> None:
     player: Player | None = None
     watch = Watch(trace_handle, START_TIMEOUT, lambda: send("pulse"))
     policies: list[HostPolicy] = []
+    ahead: list[int] = []  # seeds to reset simulators for when there is nothing to play
+    idle = 0.0  # s, waiting for something to play
 
     def feed(wait: bool) -> Cue | None:
-        nonlocal policies
+        nonlocal policies, ahead, idle
         while True:
             try:
                 head, arrays = inbox.get_nowait()
             except Empty:
                 if not wait:
                     return None
+                if ahead and player is not None and player.begin_early(ahead.pop(0)):
+                    continue
                 watch.rest()
+                start = time.monotonic()
                 head, arrays = inbox.get()
+                idle += time.monotonic() - start
             if head["kind"] == "close":
                 return None
             if head["kind"] == "part":
                 part = Part(head["seed"], head["policy"], arrays[0])
                 return Cue(head["number"], part, policies[part.policy])
-            policies = unflat(head, arrays)
+            if head["kind"] == "ahead":
+                ahead = head["seeds"]
+            else:
+                policies = unflat(head, arrays)
 
     try:
         watch()
@@ -137,9 +146,11 @@ def _serve(connection: Connection, trace_handle: int) -> None:
         player = Player(make, decode(head["spec"]), head["live"], watch)
         watch.timeout = head["timeout"]
         watch.rest()
+        born = time.monotonic()
         send("started")
         for number, (*arrays, ended) in player.play(feed):
-            send("record", *arrays, number=number, ended=ended)
+            spent = time.monotonic() - born - idle
+            send("record", *arrays, number=number, ended=ended, spent=spent)
         watch()
         player.close()
         watch.rest()

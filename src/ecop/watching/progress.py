@@ -231,10 +231,12 @@ class Pace:
 
     def __init__(self) -> None:
         self.recent: deque[tuple[int, int, float]] = deque(maxlen=RECENT)
+        self.busy: float | None = None
 
     def update(self, lines: list[dict[str, Any]]) -> None:
         """Take the newest metrics in."""
         line = lines[0]
+        self.busy = line.get("busy")
         steps = line["env_steps"] * len(lines)
         self.recent.append((line["iteration"], steps, line["seconds"]))
 
@@ -249,8 +251,10 @@ class Pace:
         return (total - self.recent[-1][0]) / rate if rate else None
 
     def text(self, total: int) -> str:
-        """Both in words."""
-        return f"{self.speed:,.0f} steps/s  {clock(self.left(total))} left"
+        """Both in words, and how busy simulators are, if there are any."""
+        words = f"{self.speed:,.0f} steps/s  {clock(self.left(total))} left"
+        busy = "" if self.busy is None else f"  simulators busy {self.busy:.0%}"
+        return words + busy
 
     def _rate(self, entry: int) -> float:
         # The first call contains the compilation; the rate is counted from its end.
