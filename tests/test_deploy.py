@@ -24,7 +24,8 @@ from ecop.errors import UserError
 from ecop.interop.gymnasium_in import action_form, leaves
 from ecop.simulators.forms import from_json, to_json, vector
 from ecop.training import Learner, TrainConfig, init_seeds
-from ecop.types import Box, Constraint, Discrete, Spec
+from ecop.types import Box, Constraint, Discrete, MultiDiscrete, Spec
+from probes import BrightCorner, Recall
 
 KINDS = [
     (Box(3), "time", (8, 5), "shared", 6),
@@ -34,6 +35,7 @@ KINDS = [
     (Box(1), "stationary", (), "shared", 6),
     (Discrete(4), "time", (8, 5), "shared", 6),
     (Discrete(4), "per_step", (), "shared", 6),
+    (MultiDiscrete((2, 4, 3)), "time", (8, 5), "shared", 6),
 ]
 
 
@@ -101,10 +103,39 @@ def test_every_kind_of_policy_acts_alike_everywhere(
             np.testing.assert_allclose(found["action"][n], ours, atol=1e-5)
             np.testing.assert_allclose(found["mean"][n], exact, atol=1e-5, rtol=1e-5)
         else:
-            assert ours == exact == found["action"][n]
+            np.testing.assert_array_equal(ours, exact)
+            np.testing.assert_array_equal(found["action"][n], ours)
     if isinstance(action, Box):
         exact = distribution(run, seen[0], int(steps[0]), seed=1)
         np.testing.assert_allclose(found["std"][0], np.exp(exact.log_std)[0], rtol=1e-4)
+
+
+def encoder_run(task: Any, network: Any):
+    train = TrainConfig(seeds=1, network=network, hidden=(8,))
+    learner = Learner(task, task.spec, ecop.PPO(), train)
+    config = RunConfig("Mine", learner.algorithm, train)
+    return lively(Run(config, learner, init_seeds(learner), [], None))
+
+
+def test_a_policy_of_images_acts_alike_in_the_file(tmp_path):
+    run = encoder_run(BrightCorner(), "cnn")
+    played = player.load(run.export(tmp_path / "policy.npz"))
+    seen = np.random.default_rng(3).normal(size=(40, 64)).astype(np.float32)
+    acted = [played.act(x, n % 4) for n, x in enumerate(seen)]
+    assert acted == [int(run.policy(x, n % 4)) for n, x in enumerate(seen)]
+    assert len(set(acted)) > 1
+    with pytest.raises(UserError, match=r"images .* export to \.npz"):
+        run.export(tmp_path / "policy.onnx")
+    unfit = played.policy._replace(image=(8, 4, 2))
+    (tmp_path / "unfit.npz").write_bytes(player.to_bytes(played._replace(policy=unfit)))
+    with pytest.raises(UserError, match="do not fit together"):
+        player.load(tmp_path / "unfit.npz")
+
+
+def test_a_policy_with_a_memory_is_not_exported(tmp_path):
+    run = encoder_run(Recall(), "gru")
+    with pytest.raises(UserError, match="acts in JAX only"):
+        run.export(tmp_path / "policy.npz")
 
 
 @pytest.mark.parametrize("std", ["shared", "predicted"])
