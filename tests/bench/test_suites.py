@@ -1,5 +1,6 @@
 """The suites as data, the paper's numbers, and the rule that marks the best."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -12,7 +13,9 @@ from ecop.bench.run import make_plan
 from ecop.config import resolve
 from ecop.envs import make
 from ecop.errors import UserError
+from ecop.learning.options import values
 from ecop.report import paper, published, tables
+from ecop.training import TrainConfig
 
 
 @pytest.mark.parametrize("name", [n for n in suites.SUITES if n != "tiny"])
@@ -154,3 +157,17 @@ def test_plans(tmp_path):
         with pytest.raises(UserError):
             make_plan(folder=tmp_path, **bad)
     assert not list(tmp_path.iterdir())
+
+
+def test_later_options_are_in_a_cell_only_if_they_are_used():
+    """Names are hashes: an option at its default must not give a cell a new one."""
+    suite = suites.SUITES["navigation"]()
+    group = suite.groups[0]
+    usual = make_cell(group, suite, "default", 0)
+    fields = set(values(TrainConfig()))
+    assert set(usual["train"]) == fields - {"network"}
+    other = dataclasses.replace(group, options={**group.options, "network": "gru"})
+    cell = make_cell(other, suite, "default", 0)
+    assert set(cell["train"]) == fields
+    assert identity(cell) != identity(usual)
+    assert run_config(usual).train.network == "mlp"

@@ -27,7 +27,9 @@ def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:
     budget = {"iterations": 0, "steps": suite.steps, **group.options}
     given = {**budget, "seeds": 1, "first_seed": seed, "limits": group.limits}
     algorithm, train, _ = resolve(group.task, group.algorithm, preset, given)
-    options = {k: v for k, v in to_json(train).items() if v != ADDED.get(k)}
+    options = to_json(train)
+    for name in [name for name, usual in ADDED.items() if options[name] == usual]:
+        del options[name]
     return {
         "task": group.task,
         "env_options": group.env_options,
