@@ -35,13 +35,11 @@ MODULES = {  # what the commands ask for
 }
 PLACEHOLDERS = {"TASK": "PointCircle", "NAME": "cpo", "FOLDER": "replay"}
 # What compiles nothing, or only a program that others of these need too.
-SNIPPETS = [
-    "README.md",
-    "docs/your_environment.md",
-    "docs/deploy.md",
-    "docs/certificate.md",
+SNIPPETS = ["README.md"] + [
+    f"docs/{page}.md"
+    for page in ("your_environment", "deploy", "certificate", "watching")
 ]
-QUICK = {"list", "show", "plot", "evaluate", "export", "check"}
+QUICK = {"list", "show", "plot", "evaluate", "export", "watch", "check"}
 
 
 def name_of(page):
@@ -126,6 +124,10 @@ def call(words):
     assert stop.value.code == 0
 
 
+def stopped(server):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("words", list(cases()))
 def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -134,9 +136,13 @@ def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypat
         (tmp_path / name).write_text(text)
     (tmp_path / "results").symlink_to(ROOT / "results")
     run = Path("runs/circle")
-    if {"RUN", str(run)} & set(words) and words[1] != "train":
+    named = words[1] != "train" or "--start" in words
+    if {"RUN", str(run)} & set(words) and named:
         shutil.copytree(trained("Grid" if "--sumo" in words else "PointCircle"), run)
     filled = [{"RUN": str(run), **PLACEHOLDERS}.get(word, word) for word in words[1:]]
+    if filled[0] == "watch":
+        filled += ["--port", "0"]
+        monkeypatch.setattr("ecop.live.server.Server.serve_forever", stopped)
     repeat = filled[:2] == ["bench", "repeat"]
     if repeat or (filled[0] in ("report", "exact") and "bench" in filled):
         call(["bench", "run", "frontier"])

@@ -36,7 +36,7 @@ def config_of(start: Any) -> RunConfig:
 def shape_of(start: Any) -> dict[str, Any]:
     """Options of a start that a run takes over unless it is given others."""
     train = config_of(start).train
-    return {name: getattr(train, name) for name in ("seeds", *SHAPE)}
+    return {name: getattr(train, name) for name in ("seeds", "horizon", *SHAPE)}
 
 
 def warm_states(config: RunConfig, learner: Learner, start: Any) -> list[TrainState]:
