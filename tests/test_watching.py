@@ -134,6 +134,23 @@ def test_a_watch_that_raises_loses_nothing(tmp_path):
         np.testing.assert_array_equal(a.normaliser.mean, b.normaliser.mean)
 
 
+class BadEnd(Quiet):
+    """Cannot close what it opened."""
+
+    def ended(self, run):
+        raise OSError("the line is dead")
+
+
+def test_a_watch_that_cannot_end_loses_nothing():
+    last = Enough()
+    with pytest.raises(ecop.Faulted, match="OSError: the line is dead") as fault:
+        short(watch=[BadEnd(), last], iterations=4)
+    assert fault.value.run.finished
+    assert last.told[-1] == ("ended", 4)
+    with pytest.raises(ecop.Faulted, match="ZeroDivisionError"):
+        short(watch=[BadEnd(), Bad()])
+
+
 class Enough(Quiet):
     """Stops after iteration 5; remembers what it was told."""
 

@@ -607,6 +607,19 @@ def _relimit(run: Run, limits: tuple[float, ...], watch: Watch) -> None:
 
 
 def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
+    try:
+        _train(run, watch, stopping)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first one counts
+            watch.ended(run)
+        raise
+    try:
+        watch.ended(run)
+    except Exception as error:
+        raise Faulted(run, error) from error
+
+
+def _train(run: Run, watch: Watch, stopping: threading.Event) -> None:
     total = run.learner.iterations
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
@@ -614,30 +627,27 @@ def _fit(run: Run, watch: Watch, stopping: threading.Event) -> None:
         watch.note("Compiling; this takes seconds and is kept for the next time.")
         if stopping.is_set():
             raise Stopped(run)
-    try:
-        with saved_on_fault(run):
-            for part in run_seeds(run.learner, run.states, plan(run)):
-                seconds = time.perf_counter() - start
-                _refuse_nonfinite(run, part)
-                lines = runs.rows(run.learner, run.iteration, part, seconds)
-                run.metrics += lines
-                run.states = part.after
-                told = _tell(run, watch, lines, total)
-                if run.path is not None:
-                    runs.append_metrics(run.path, lines)
-                    due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
-                    if due or told or stopping.is_set():
-                        runs.save_checkpoint(run.path, run.states)
-                if isinstance(told, Exception):
-                    raise Faulted(run, told) from told
-                if stopping.is_set() and not run.finished:
-                    raise Stopped(run)
-                if told and not run.finished:
-                    run.stopped = told
-                    watch.note(told)
-                    return
-    finally:
-        watch.ended(run)
+    with saved_on_fault(run):
+        for part in run_seeds(run.learner, run.states, plan(run)):
+            seconds = time.perf_counter() - start
+            _refuse_nonfinite(run, part)
+            lines = runs.rows(run.learner, run.iteration, part, seconds)
+            run.metrics += lines
+            run.states = part.after
+            told = _tell(run, watch, lines, total)
+            if run.path is not None:
+                runs.append_metrics(run.path, lines)
+                due = run.iteration % CHECKPOINT_EVERY == 0 or run.finished
+                if due or told or stopping.is_set():
+                    runs.save_checkpoint(run.path, run.states)
+            if isinstance(told, Exception):
+                raise Faulted(run, told) from told
+            if stopping.is_set() and not run.finished:
+                raise Stopped(run)
+            if told and not run.finished:
+                run.stopped = told
+                watch.note(told)
+                return
 
 
 def _tell(

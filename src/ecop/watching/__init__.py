@@ -8,6 +8,7 @@ all and does nothing, so that one's own has to have only what it needs.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,9 +97,10 @@ class Several:
         return next((reason for reason in reasons if reason), None)
 
     def ended(self, run: Any) -> None:
-        """Tell all."""
-        for watch in self.watches:
-            watch.ended(run)
+        """Tell all, even if one fails."""
+        with contextlib.ExitStack() as stack:
+            for watch in reversed(self.watches):
+                stack.callback(watch.ended, run)
 
 
 def watch_of(given: Any, title: str) -> Watch:
