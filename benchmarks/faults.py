@@ -11,7 +11,8 @@ metrics must be the same to the bit; the exit code is 1 if they are not.
     actors      the process of a random actor is killed with -9
     partition   a random raylet is stopped (SIGSTOP) until Ray gives its node up, then
                 goes on; another one joins
-    driver      `ecop train` is killed with -9 and resumed, with other actors
+    driver      `ecop train` is killed with -9 after 1 to 45 iterations and resumed,
+                with another number of actors
     hang, raise, die    a simulator hangs in a step, raises, kills its process
 """
 
@@ -170,7 +171,7 @@ def suffer(fault: str, minutes: float, folder: Path, rng: random.Random) -> dict
             if breaks is not None:
                 time.sleep(breaks(scene))
             else:
-                time.sleep(rng.uniform(8.0, 25.0))
+                wait_for_lines(out, process, 2 * rng.randint(1, 45))
                 process.kill()
                 process.wait()
                 again = ["resume", str(out), "--trust", "--actors"]
@@ -199,6 +200,16 @@ def wait_for(log: Path, process: subprocess.Popen[bytes], starts: int) -> None:
         if time.monotonic() > deadline or process.poll() is not None:
             raise RuntimeError(f"Training did not begin: {log.read_text()}")
         time.sleep(0.1)
+
+
+def wait_for_lines(out: Path, process: subprocess.Popen[bytes], more: int) -> None:
+    """Wait until metrics have grown: about two checkpoints, at most."""
+    file = out / "metrics.jsonl"
+    before = len(file.read_bytes().splitlines()) if file.exists() else 0
+    while process.poll() is None:
+        if file.exists() and len(file.read_bytes().splitlines()) >= before + more:
+            return
+        time.sleep(0.05)
 
 
 def numbers(out: Path) -> tuple[bytes, list[dict[str, Any]]]:

@@ -19,7 +19,7 @@ from ecop.api import stop_requests
 from ecop.bench.run import Event, Job
 from ecop.bench.work import STOPPED, Child, Outcome
 from ecop.files import write
-from ecop.simulators.on_ray import connected
+from ecop.simulators.on_ray import connected, need_ray
 
 RETRIES = 5  # of a cell whose node or worker died
 
@@ -46,6 +46,7 @@ def runner(address: str | None) -> Any:
 
     address: of a cluster; None: RAY_ADDRESS, else one is started on this machine
     """
+    need_ray()
 
     def run(jobs: Sequence[Job], folder: Path, workers: int) -> Iterator[Event]:
         with connected(address, workers) as ray:

@@ -38,6 +38,16 @@ CONCURRENT = 8  # calls of an actor at once; one of them always listens
 log = logging.getLogger("ecop.simulators.pool")
 
 
+def need_ray() -> Any:
+    """Ray, or one sentence that says how to get it."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise UserError(
+            "Ray is not installed; pip install 'ecop[ray]', or leave --on ray away."
+        ) from None
+
+
 @contextlib.contextmanager
 def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
     """Ray, connected to a cluster; a connection that is there already is used.
@@ -45,12 +55,7 @@ def connected(address: str | None, cpus: int | None) -> Iterator[Any]:
     address: of a cluster; None: RAY_ADDRESS, else one is started on this machine
     cpus: of a cluster that is started here; None: the cores that may be used
     """
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError:
-        raise UserError(
-            "Ray is not installed; pip install 'ecop[ray]', or leave --on ray away."
-        ) from None
+    ray = need_ray()
     if ray.is_initialized():
         yield ray
         return
