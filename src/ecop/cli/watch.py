@@ -1,5 +1,6 @@
 """`ecop watch`: a page that follows a run while it is trained."""
 
+import signal
 from pathlib import Path
 
 from ecop.cli.commands import parse
@@ -14,7 +15,7 @@ def watch(run: Path, /, *, port: int = 8260, trust: bool = False) -> int:
     """Follow a run in a browser: curves, limits, multipliers, a clip now and then.
 
     The page is for this machine only and reads the run folder, nothing else; training
-    does not notice. Ctrl-C ends it.
+    does not notice. Ctrl-C or SIGTERM ends it.
 
     Args:
         run: run folder
@@ -29,8 +30,11 @@ def watch(run: Path, /, *, port: int = 8260, trust: bool = False) -> int:
     with Server(live, port) as server:
         print(server.address, flush=True)
         live.clips.start()
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
             live.clips.leaving.set()
+        finally:
+            signal.signal(signal.SIGTERM, before)
     return 0
