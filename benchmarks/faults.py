@@ -11,7 +11,7 @@ metrics must be the same to the bit; the exit code is 1 if they are not.
     actors      the process of a random actor is killed with -9
     partition   a random raylet is stopped (SIGSTOP) until Ray gives its node up, then
                 goes on; another one joins
-    driver      `ecop train` is killed with -9 after 1 to 45 iterations and resumed,
+    driver      `ecop train` is killed with -9 after 1 to 45 iterations and resumed
                 with another number of actors
     hang, raise, die    a simulator hangs in a step, raises, kills its process
 """

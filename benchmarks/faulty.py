@@ -1,7 +1,8 @@
 """A walk whose simulator sleeps, and misbehaves when a file asks it to. No JAX here.
 
 FAULTY_SLEEP: seconds per step. FAULTY_FOLDER: where files named hang, raise and die are
-looked for; whoever removes one does what its name says. Episodes do not depend on it.
+looked for; whoever removes one does what its name says, at most once in an episode,
+since a second time would end training. Episodes do not depend on it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ class Walk:
     def reset(self, seed: int) -> np.ndarray:
         """Start at random."""
         self.rng = np.random.default_rng(seed)
+        self.struck = Path(self.folder, f"struck-{seed}")
         self.x = self.rng.normal(size=2)
         return self.x.astype(np.float32)
 
     def step(self, action: np.ndarray) -> Result:
         """Move by the action; sleep; see what is asked for."""
-        if self.folder:
+        if self.folder and not self.struck.exists():
             self.misbehave()
         if self.sleep:
             time.sleep(self.sleep)
@@ -51,6 +53,7 @@ class Walk:
                 Path(self.folder, fault).unlink()
             except FileNotFoundError:
                 continue
+            self.struck.touch()
             if fault == "hang":
                 time.sleep(1e6)
             if fault == "die":

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,7 @@ import faulty
 from ecop.learning import normaliser
 from ecop.learning.networks import Policy
 from ecop.rollout import Actor, collect_host
+from ecop.simulators.cores import cores
 from ecop.simulators.on_ray import Actors, connected
 from ecop.simulators.pool import SimulatorPool
 from ecop.simulators.processes import Processes
@@ -47,6 +49,7 @@ class Point(NamedTuple):
 
     seconds: float  # of a batch
     processor: float  # s of the driver's processor time
+    everyone: float  # s of processor time of all that it started, too
     episodes: int
     steps: int
 
@@ -76,11 +79,28 @@ def measure(env: Any, episodes: int, rounds: int = ROUNDS) -> Point:
     go(episodes)
     points = []
     for _ in range(rounds):
-        start, worked = time.perf_counter(), time.process_time()
+        before = time.perf_counter(), time.process_time(), descendants()
         steps = go(episodes)
-        spent, worked = time.perf_counter() - start, time.process_time() - worked
-        points.append(Point(spent, worked, episodes, steps))
+        after = time.perf_counter(), time.process_time(), descendants()
+        spent, worked, theirs = (b - a for a, b in zip(before, after, strict=True))
+        points.append(Point(spent, worked, worked + theirs, episodes, steps))
     return sorted(points)[len(points) // 2]
+
+
+def descendants() -> float:
+    """Seconds of processor time of all processes that this one started (Linux)."""
+    spent, children = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+            spent[int(entry.name)] = int(words[11]) + int(words[12])
+            children.setdefault(int(words[1]), []).append(int(entry.name))
+    found, total = children.get(os.getpid(), []), 0
+    while found:
+        pid = found.pop()
+        total += spent[pid]
+        found = found + children.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -189,34 +209,31 @@ def hosts(tasks: list[str]) -> None:
             )
 
 
-class Driver(NamedTuple):
-    """Seconds of the driver's processor; what the model is made of."""
+class Parts(NamedTuple):
+    """What the model is made of: seconds of a processor."""
 
-    episode: float  # to hand one out and take it in
-    batch: float  # policies out, seeds, noise
-    update: float  # of an iteration, per episode of 50 steps
+    episode: float  # of the driver, to hand one out and take it in
+    everyone: float  # of all, for an episode: driver, actors, simulators, Ray
+    update: float  # of the driver, for an episode of 50 steps
 
 
-def model(driver: Driver, actors: int, episodes: int, length: float) -> float:
+def model(parts: Parts, actors: int, episodes: int, length: float, here: int) -> float:
     """Seconds to collect a batch of episodes of `length` seconds each.
 
-    Either the actors are the slowest, or the driver is, which serves one after another.
+    The slowest of three decides: the actors, the driver, which serves one after
+    another, and, where all share one machine, its cores.
     """
     played = -(-episodes // actors) * length
-    return driver.batch + max(played + driver.episode, episodes * driver.episode)
+    shared = parts.everyone * episodes / here if here else 0.0
+    return max(played, parts.episode * episodes, shared)
 
 
-def driver_parts() -> Driver:
-    """Processor time by batches of two sizes on one actor; wall time of an update."""
-    points = []
-    env = walk(0.0, 50)
-    with crewed(env, "ray", 1):
-        for count in (16, 256):
-            points.append(measure(env, count, 9))
-    few, many = points
-    episode = (many.processor - few.processor) / (many.episodes - few.episodes)
-    batch = max(few.processor - few.episodes * episode, 0.0)
-    return Driver(episode, batch, update())
+def driver_parts() -> Parts:
+    """Processor time of short episodes, each heard by itself; time of an update."""
+    env = walk(0.002, 50)
+    with crewed(env, "ray", 8):
+        point = measure(env, 128, 5)
+    return Parts(point.processor / 128, point.everyone / 128, update())
 
 
 def update() -> float:
@@ -237,27 +254,31 @@ def update() -> float:
 
 
 def driver_model() -> None:
-    driver = driver_parts()
+    parts = driver_parts()
     print(
-        f"driver: {1e3 * driver.episode:.2f} ms per episode, {1e3 * driver.batch:.1f} "
-        f"ms per batch; update {1e3 * driver.update:.2f} ms per episode of 50 steps"
+        f"per episode: driver {1e3 * parts.episode:.2f} ms, all together "
+        f"{1e3 * parts.everyone:.2f} ms; update {1e3 * parts.update:.2f} ms; load "
+        f"{os.getloadavg()[0]:.1f} on {cores()} cores"
     )
     print(
         "| sleep, ms | actors | episodes | measured, s | model, s | measured / model |"
     )
     print("|---|---|---|---|---|---|")
-    for sleep, counts in ((0.01, (8, 32)), (0.002, (8, 32)), (0.0005, (8, 32))):
+    for sleep, count in itertools.product((0.01, 0.002, 0.0005), (8, 32)):
         step = bare_step(sleep)
-        for count in counts:
-            env = walk(sleep, 50)
-            with crewed(env, "ray", count):
-                point = measure(env, EACH * count)
-            said = model(driver, count, EACH * count, 50 * step)
-            print(
-                f"| {1e3 * sleep:g} | {count} | {EACH * count} | {point.seconds:.3f} | "
-                f"{said:.3f} | {point.seconds / said:.2f} |",
-                flush=True,
-            )
+        env = walk(sleep, 50)
+        with crewed(env, "ray", count):
+            point = measure(env, EACH * count)
+        said = model(parts, count, EACH * count, 50 * step, cores())
+        print(
+            f"| {1e3 * sleep:g} | {count} | {EACH * count} | {point.seconds:.3f} | "
+            f"{said:.3f} | {point.seconds / said:.2f} |",
+            flush=True,
+        )
+    print("| seconds of an episode | actors that one driver can serve |")
+    print("|---|---|")
+    for length in (0.03, 0.14, 1.0, 10.0, 100.0):
+        print(f"| {length:g} | {length / parts.episode:,.0f} |")
 
 
 def main() -> None:

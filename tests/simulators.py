@@ -129,6 +129,26 @@ class MakeNoted(NamedTuple):
         return Noted(self.file)
 
 
+class MakeUnsteady(NamedTuple):
+    """Every episode fails in its step 3, once."""
+
+    folder: str
+
+    def __call__(self) -> Counter:
+        made = Counter()
+        step = made.step
+
+        def unsteady(action: np.ndarray) -> Result:
+            file = Path(self.folder, str(made.seed))
+            if made.h == 3 and not file.exists():
+                file.touch()
+                raise ZeroDivisionError
+            return step(action)
+
+        made.step = unsteady
+        return made
+
+
 class Slow(Counter):
     """Takes 0.1 s for a step."""
 

@@ -30,6 +30,7 @@ from simulators import (
     MakeMarked,
     MakeNested,
     MakeNoted,
+    MakeUnsteady,
     Misshapen,
     Slow,
     Wide,
@@ -164,6 +165,13 @@ def test_a_second_fault_stops_and_leaves_no_process(fault, caplog):
     assert not pool._workers
     assert all(gone(pid) for pid in pids)
     assert len(episodes(pool, SEEDS[1:])) == 4, "it can go on with others"
+    pool.close()
+
+
+def test_episodes_in_the_queue_are_not_to_blame(expected, tmp_path, caplog):
+    pool = SimulatorPool(MakeUnsteady(str(tmp_path)), SPEC, workers=1, live=1)
+    assert_equal(episodes(pool), expected)
+    assert pool.faults == 4, "the episode with seed 5 ends before"
     pool.close()
 
 

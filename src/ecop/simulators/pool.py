@@ -421,7 +421,8 @@ class Batch:
         if fault.innocent:
             self.losses += 1
         else:
-            self.guilty.update(lost.hand or [~place])
+            begun = lost.hand[: self.pool.live]  # the others were in the queue
+            self.guilty.update(begun or [~place])
         if max(self.guilty.values(), default=0) > 1:
             raise SimulatorError(
                 f"The simulator failed twice in the same episodes. {fault}"
