@@ -173,6 +173,7 @@ KNOBS = {
         "multiplier_rate": 1.0,
         "caution": 0.0,
         "beta_growth": 1.5,
+        "beta_relax": 1.5,
         "beta_max": 2.5,
         "penalty": "paper",
         "units": "paper",
@@ -213,6 +214,7 @@ KNOBS = {
 }
 BASE = {  # by field: the other options under which it matters
     ("ecop", "beta_max"): {"beta_growth": 2.0, "beta": 2.0},
+    ("ecop", "beta_relax"): {"beta_growth": 2.0, "beta": 2.0},
     ("p3o", "weight_max"): {"growth": 2.0, "weight": 0.5},
     ("appo", "progress"): {"growth": 2.0},
     ("appo", "penalty_max"): {"growth": 2.0},

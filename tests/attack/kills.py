@@ -149,7 +149,7 @@ def child(work, last: int) -> bool:
 def train(path: Path):
     """A new run."""
     options: Any = {"seeds": SEEDS, "iterations": TOTAL, "episodes": 2}
-    return lambda: api.train("PointCircle", "pdo", out=path, **options)
+    return lambda: api.train("PointCircle", "pdo", out=path, watch=None, **options)
 
 
 def go_on(path: Path):
@@ -157,7 +157,7 @@ def go_on(path: Path):
 
     def work():
         try:
-            api.resume(path)
+            api.resume(path, watch=None)
         except UserError as error:
             if "before it began" not in str(error) and path.exists():
                 raise

@@ -356,7 +356,7 @@ def test_a_flipped_byte_costs_a_line_and_stops_nobody(finished, tmp_path, capsys
 
     assert len(ecop.load(path, watch=Notes()).metrics) == 43
     assert any("1 line(s) of metrics.jsonl" in note for note in notes)
-    assert plot(path) == 0
+    assert plot((path,)) == 0
     assert "1 line(s)" in capsys.readouterr().err
     run = ecop.resume(path, iterations=24)
     assert len(run.metrics) == 43 + 4

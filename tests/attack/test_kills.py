@@ -109,9 +109,12 @@ def test_a_forked_process_holds_no_lock(tmp_path):
         "from ecop import files\n"
         "lock = files.locked(Path(sys.argv[1]), 'It')\n"
         "lock.__enter__()\n"
+        "ours, theirs = os.pipe()\n"
         "pid = os.fork()\n"
         "if pid == 0:\n"
+        "    os.write(theirs, b'here')\n"
         "    time.sleep(60)\n"
+        "os.read(ours, 4)\n"
         "print(pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
