@@ -1,4 +1,4 @@
-"""From a stock Gymnasium environment to a policy that NumPy and ONNX play.
+"""From a stock Gymnasium environment to a certified policy that NumPy and ONNX play.
 
 pip install 'ecop[gym,onnx]' onnxruntime pygame
 """
@@ -19,6 +19,7 @@ def off_centre(obs, action, next_obs, info, t):
 env = ecop.from_gymnasium("CartPole-v1", horizon=100, costs=off_centre, limits=[5.0])
 run = ecop.train(env, seeds=2, iterations=40, out="cartpole")
 print(run.evaluate(50))
+print(run.certify(bounds=[100.0]))  # of 100 steps each costs 1 at most
 run.plot("curves.png", x="steps")
 run.render("episode.gif")
 played = ecop.player.load(run.export("policy.npz"))

@@ -122,6 +122,7 @@ def test_the_best_policy_is_picked_and_told(folder):
     assert row["at_least"] < truth < row["at_most"] <= 5.9
     assert "within the limits" in found.sentence
     assert "as the task declares" in found.sentence
+    assert repr(found) == f"<Certificate: {found.sentence}>"
     again = ecop.load(folder).certify(limits=[5.9])
     assert again.document() == found.document()
 

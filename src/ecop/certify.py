@@ -54,7 +54,7 @@ class Trial:
         return float(self.reward.mean()) if len(self.reward) else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What was asked, what was found, and for which policy."""
 
@@ -63,6 +63,9 @@ class Certificate:
     assumed: bool  # the bounds are the caller's, not the task's
     deterministic: bool
     trials: tuple[Trial, ...]
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.sentence}>"
 
     @property
     def best(self) -> Trial | None:
