@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -65,28 +66,36 @@ def end_to_end(task: str, seeds: int, iterations: int) -> None:
     for _ in run_seeds(learner, states, counts):
         pass
     spent = time.perf_counter() - start
-    c = learner.config
-    steps = sum(counts) * seeds * c.episodes * learner.spec.horizon
+    steps = sum(counts) * seeds * learner.episodes * learner.spec.horizon
     print(
         f"{seeds} seed(s): {steps / spent:,.0f} environment steps/s end to end "
         f"(compilation {compiling:.1f} s)"
     )
 
 
+def batch_of(learner: Learner, state: Any, episodes: Any) -> tuple[Any, Any]:
+    """An algorithm's batch, and the targets of the critics."""
+    x = learner.seen(state, episodes)
+    advantages, values = learner.advantages(state.critics, x, episodes)
+    batch, _ = learner.batch(state, episodes, x, advantages)
+    return batch, advantages + values
+
+
 def phases(task: str) -> None:
     learner = build(task, ecop.ECOP())
     state = jax.jit(learner.init)(jnp.uint32(0))
-    collect = collect_jax(learner.env, learner.policy, learner.config.episodes)
+    collect = collect_jax(learner.env, learner.policy, learner.episodes)
     key, critic_key, update_key = learner.keys(state)
     actor = Actor(state.policy, state.normaliser)
     run = jax.jit(collect)
     episodes = run(actor, key)
-    batch, target, _ = jax.jit(learner.batch)(state, episodes)
+    batched = jax.jit(partial(batch_of, learner))
+    batch, target = batched(state, episodes)
     update = jax.jit(learner.algorithm.update, static_argnums=1)
     fit = jax.jit(learner.critics.fit)
     parts = {
         "collect": seconds(run, actor, key),
-        "advantages": seconds(jax.jit(learner.batch), state, episodes),
+        "advantages": seconds(batched, state, episodes),
         "e-COP update": seconds(
             update, update_key, learner.policy, state.policy, state.algorithm, batch
         ),
@@ -133,9 +142,9 @@ def growth(task: str) -> None:
             learner = build(task, ecop.ECOP(backward_steps=steps), horizon=horizon)
             state = jax.jit(learner.init)(jnp.uint32(0))
             key, _, update_key = learner.keys(state)
-            collect = collect_jax(learner.env, learner.policy, learner.config.episodes)
+            collect = collect_jax(learner.env, learner.policy, learner.episodes)
             episodes = jax.jit(collect)(Actor(state.policy, state.normaliser), key)
-            batch, *_ = jax.jit(learner.batch)(state, episodes)
+            batch, _ = jax.jit(partial(batch_of, learner))(state, episodes)
             update = jax.jit(learner.algorithm.update, static_argnums=1)
             arguments = (update_key, learner.policy, state.policy, state.algorithm)
             row.append(seconds(update, *arguments, batch, repeat=2))
