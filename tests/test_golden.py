@@ -41,6 +41,7 @@ TRAIN = {
     "critic_learning_rate": 0.01,
     "critic_epochs": 3,
     "critic_minibatches": 4,
+    "schedule": "constant",
 }
 TASKS = {  # horizon, limit
     "PointCircle": (40, 2.0),

@@ -364,6 +364,7 @@ def test_two_constraints_one_active():
         {"horizon": 0},
         {"hidden": (0,)},
         {"gae_decay": 2.0},
+        {"schedule": "steep"},
     ],
 )
 def test_bad_config(options):

@@ -38,6 +38,8 @@ from ecop.types import Batch, Episodes, HostTask, Playing, Spec, TrainState
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
 BATCH, FEWEST, MOST = 2000, 2, 60  # steps and episodes of an iteration
+Schedule = Literal["constant", "linear", "cosine"]
+LEAST = 0.01  # of a learning rate that falls
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
 
@@ -67,6 +69,9 @@ class TrainConfig:
         critic_learning_rate: Adam's, for the critics
         critic_epochs: passes of the critics over the batch per iteration
         critic_minibatches: their gradient steps in a pass
+        schedule: learning rates of critics and policy over the planned iterations or
+            steps: "constant", or a fall to a hundredth along a line or a cosine; where
+            a rate follows the KL, so does the KL; trust regions stay
     """
 
     seeds: int = 5
@@ -87,6 +92,7 @@ class TrainConfig:
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatches: int = 8
+    schedule: Schedule = "constant"
 
     def __post_init__(self) -> None:
         require(self, "critic_learning_rate", "first_seed iterations steps episodes")
@@ -185,6 +191,19 @@ class Learner:
         """Of rewards and costs in the advantages."""
         return self.config.discount or 1.0 - max(0.0, 0.01 - 2.0 / self.spec.horizon)
 
+    def rate(self, state: TrainState) -> Array | None:
+        """The schedule's factor [] of learning rates in this iteration; None: 1."""
+        c = self.config
+        if c.schedule == "constant":
+            return None
+        done, plan = state.iteration, self.iterations
+        if self.open_ended:
+            done, plan = state.steps, c.steps
+        left = 1.0 - done.astype(jnp.float32) / plan
+        if c.schedule == "cosine":
+            left = 0.5 - 0.5 * jnp.cos(jnp.pi * left)
+        return jnp.maximum(left, LEAST)
+
     def init(self, seed: Array) -> TrainState:
         """State of a fresh run of one seed [] uint32."""
         key, policy_key, critic_key = jax.random.split(jax.random.key(seed), 3)
@@ -220,13 +239,20 @@ class Learner:
         before it, make the advantages.
         """
         _, critic_key, update_key = self.keys(state)
+        rate = self.rate(state)
         x = self.seen(state, episodes)
         advantages, values = self.advantages(state.critics, x, episodes)
         critics, critic_loss = self.critics.fit(
-            critic_key, state.critics, x, advantages + values, episodes.alive
+            critic_key,
+            state.critics,
+            x,
+            advantages + values,
+            episodes.alive,
+            1.0 if rate is None else rate,
         )
         advantages, _ = self.advantages(critics, x, episodes)
         batch, cost_scale = self.batch(state, episodes, x, advantages)
+        batch = batch._replace(rate=rate)
         policy, algorithm, info = self.algorithm.update(
             update_key, self.policy, state.policy, state.algorithm, batch
         )

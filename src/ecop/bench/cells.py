@@ -16,7 +16,7 @@ from ecop.recipes import Preset
 
 Cell = dict[str, Any]
 # Options that came later and their defaults, left out so that cells keep their names.
-ADDED = {"network": "mlp"}
+ADDED = {"network": "mlp", "schedule": "constant"}
 
 
 def make_cell(group: Group, suite: Suite, preset: Preset, seed: int) -> Cell:

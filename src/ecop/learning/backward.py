@@ -24,6 +24,7 @@ from ecop.learning.minibatch import (
     Descended,
     Descent,
     Optimiser,
+    scheduled,
     select_episodes,
     settled,
     stepwise,
@@ -83,7 +84,7 @@ def backward_descent(
     steps = pass_steps(backward_steps, policy.spec.horizon)
     size = -(-len(batch.alive) // options.minibatches)
 
-    rate = optimiser.rate
+    rate = scheduled(optimiser, batch)
 
     def one_pass(carry: Any, key: Array) -> tuple[Any, Any]:
         return run(key, policy, carry, batch, terms, total, steps, size, rate)

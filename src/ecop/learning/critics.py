@@ -88,11 +88,15 @@ class Critics:
         x: Float[Array, "N K I"],
         target: Float[Array, "N K V"],
         alive: Float[Array, "N K"],
+        factor: Array | float = 1.0,
     ) -> tuple[CriticState, Float[Array, ""]]:
         """Regress on `target`; return the new critics and the last mean squared error.
 
         The error is in units of the target's variance around its fit over time.
+
+        factor: of the learning rate
         """
+        rate = self.learning_rate * factor
         time = self._time(x)
         weight = (alive / jnp.maximum(jnp.sum(alive), 1.0))[..., None]
         gram = jnp.einsum("nkt,nku->tu", weight * time, time)
@@ -120,7 +124,7 @@ class Critics:
         def step(carry: Any, rows: Array) -> tuple[Any, Array]:
             params, optimiser = carry
             value, gradient = jax.value_and_grad(loss)(params, rows)
-            return descend(ADAM, gradient, params, optimiser, self.learning_rate), value
+            return descend(ADAM, gradient, params, optimiser, rate), value
 
         def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
             return sweep(key, living, self.minibatches, carry, step)

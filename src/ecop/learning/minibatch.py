@@ -99,6 +99,11 @@ class Descent:
         return Optimiser(optimiser.moments, rate, pace, move)
 
 
+def scheduled(optimiser: Optimiser, batch: Batch) -> Array:
+    """The rate of this iteration, by the schedule of training."""
+    return optimiser.rate if batch.rate is None else optimiser.rate * batch.rate
+
+
 class Descended(NamedTuple):
     """The end of a descent; `info` holds means over the gradient steps taken."""
 
@@ -123,7 +128,7 @@ def minibatch_descent(
     gradient. After the first epoch that takes the mean KL(old || new) beyond
     `target_kl` the others do nothing.
     """
-    before = params
+    before, rate = params, scheduled(optimiser, batch)
     whole = policy.network.whole
     alive = (
         jnp.ones(len(batch.alive), jnp.float32) if whole else batch.alive.reshape(-1)
@@ -142,7 +147,7 @@ def minibatch_descent(
                 return objective(policy.over(params, part.observation), part, fresh)
 
             value, gradient = jax.value_and_grad(loss)(params)
-            carry = descend(CLIPPED_ADAM, gradient, params, moments, optimiser.rate)
+            carry = descend(CLIPPED_ADAM, gradient, params, moments, rate)
             return carry, jnp.stack([value, optax.tree.norm(gradient)])
 
         carry, trace = sweep(key, alive, options.minibatches, (params, moments), step)
@@ -175,9 +180,16 @@ def settled(
     options: Descent,
     info: dict[str, Array],
 ) -> Descended:
-    """The end of an iteration, with the rate of the next."""
+    """The end of an iteration, with the rate of the next.
+
+    A rate that follows the KL follows the one that it would have without a schedule: as
+    the KL grows with the square of the rate, the KL that is aimed at falls by that.
+    """
     kl = mean_kl(policy, before, after, batch) / max(policy.spec.action.freedom, 1)
-    info = info | {"learning_rate": optimiser.rate, "pace": optimiser.pace}
+    if batch.rate is not None:
+        kl = kl / batch.rate**2
+    rate = scheduled(optimiser, batch)
+    info = info | {"learning_rate": rate, "pace": optimiser.pace}
     return Descended(after, options.follow(optimiser, before, after, kl), info)
 
 
