@@ -22,6 +22,7 @@ from ecop.api import Run
 from ecop.config import RunConfig
 from ecop.errors import UserError
 from ecop.interop.gymnasium_in import action_form, leaves
+from ecop.learning.encoders import UNITS
 from ecop.simulators.forms import from_json, to_json, vector
 from ecop.training import Learner, TrainConfig, init_seeds
 from ecop.types import Box, Constraint, Discrete, MultiDiscrete, Spec
@@ -124,18 +125,72 @@ def test_a_policy_of_images_acts_alike_in_the_file(tmp_path):
     acted = [played.act(x, n % 4) for n, x in enumerate(seen)]
     assert acted == [int(run.policy(x, n % 4)) for n, x in enumerate(seen)]
     assert len(set(acted)) > 1
-    with pytest.raises(UserError, match=r"images .* export to \.npz"):
-        run.export(tmp_path / "policy.onnx")
+    graph = open_onnx(run.export(tmp_path / "policy.onnx"))
+    steps = np.arange(40) % 4
+    assert (
+        graph.run(["action"], {"observation": seen, "step": steps})[0].tolist() == acted
+    )
     unfit = played.policy._replace(image=(8, 4, 2))
     (tmp_path / "unfit.npz").write_bytes(player.to_bytes(played._replace(policy=unfit)))
     with pytest.raises(UserError, match="do not fit together"):
         player.load(tmp_path / "unfit.npz")
 
 
-def test_a_policy_with_a_memory_is_not_exported(tmp_path):
+def test_a_policy_with_a_memory_acts_alike_everywhere(tmp_path):
+    run = encoder_run(Recall(horizon=7), "gru")
+    played = player.load(run.export(tmp_path / "policy.npz"))
+    graph = open_onnx(run.export(tmp_path / "policy.onnx"))
+    rng = np.random.default_rng(3)
+    blind = 0
+    for _ in range(10):
+        history = rng.normal(size=(7, 2)).astype(np.float32)
+        memory = np.zeros((1, UNITS), np.float32)
+        for h in range(7):
+            exact = int(run.policy(history[: h + 1], h))
+            assert run.act(history[h], h) == played.act(history[h], h) == exact
+            given = {"observation": history[[h]], "step": np.array([h])}
+            action, memory = graph.run(
+                ["action", "remembered"], given | {"memory": memory}
+            )
+            assert action[0] == exact
+            assert played.memory.units is not None
+            np.testing.assert_allclose(memory, played.memory.units, atol=1e-5)
+            blind += exact != int(distribution(run, history[h], h).mode()[0])
+    assert blind > 0  # the memory matters
+
+
+def test_a_memory_plays_one_episode_after_the_other(tmp_path):
     run = encoder_run(Recall(), "gru")
-    with pytest.raises(UserError, match="acts in JAX only"):
-        run.export(tmp_path / "policy.npz")
+    seen, other = np.ones(2, np.float32), -np.ones(2, np.float32)
+    first = [run.act(seen, h) for h in range(5)]
+    run.act(other, 0)
+    run.act(other, 1)
+    assert [run.act(seen, h) for h in range(5)] == first
+    for h in (0, 0, 1):
+        run.act(seen, h)
+    for h in (1, 3):
+        with pytest.raises(UserError, match=rf"step 2 comes next.*not {h}"):
+            run.act(seen, h)
+    with pytest.raises(UserError, match="NaN"):
+        run.act(seen * np.nan, 2)
+    run.act(seen, 2)  # what was refused is not remembered
+    assert run.player().act(seen, 0) == first[0]
+    with pytest.raises(UserError, match="step 0 comes next"):
+        run.player().act(seen, 3)
+
+
+@pytest.mark.parametrize("change", [{"memory0": (1, 3, 189)}, {"memory1": None}])
+def test_a_memory_that_does_not_fit_is_refused(change, tmp_path):
+    file = encoder_run(Recall(), "gru").export(tmp_path / "policy.npz")
+    with np.load(file) as found:
+        arrays = dict(found)
+    assert [arrays[f"memory{k}"].shape for k in range(2)] == [(1, 3, 192), (1, 64, 192)]
+    for name, shape in change.items():
+        arrays[name] = None if shape is None else np.zeros(shape, np.float32)
+    kept: Any = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(tmp_path / "bad.npz", **kept)
+    with pytest.raises(UserError, match="do not fit together"):
+        player.load(tmp_path / "bad.npz")
 
 
 @pytest.mark.parametrize("std", ["shared", "predicted"])

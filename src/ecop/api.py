@@ -27,7 +27,7 @@ from ecop.config import RunConfig, algorithm_name, build, refuse_code, resolve
 from ecop.errors import DiskError, Diverged, UserError, unknown
 from ecop.evaluate import Evaluation, evaluate, nonfinite
 from ecop.learning.options import values
-from ecop.player import Player, to_bytes
+from ecop.player import Memory, Player, to_bytes
 from ecop.recipes import Preset
 from ecop.rollout import Actor, collector, distribution, exporter, recall
 from ecop.showing import table_html, table_text
@@ -194,6 +194,7 @@ class Run:
             policy,
             np.atleast_2d(spread),
             forms or plain(spec.observation_size, spec.action),
+            Memory(),
         )
 
     def act(
@@ -208,7 +209,8 @@ class Run:
 
         Observations and actions are those of the Gymnasium environment: Dict and other
         spaces, bounds, starts. The most likely action; one drawn from the policy, as in
-        training, if a NumPy generator is given.
+        training, if a NumPy generator is given. A policy with a memory plays one
+        episode at a time, step by step from 0.
         """
         state = self.state(seed)
         if self._acting is None or self._acting[0] is not state:

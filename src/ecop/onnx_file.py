@@ -3,6 +3,9 @@
 inputs   observation [N, O] float32, a vector per row; step [N] int64, 0 .. H-1
 outputs  action, for `env.step`, the most likely one; beside it what chance needs: mean
          and std [N, A] of a Box before clipping and scaling, or logits [N, n]
+
+A memory of U units is another input, memory [N, U] float32, 0 at step 0, and another
+output, remembered [N, U], the memory of the next step.
 """
 
 from __future__ import annotations
@@ -29,22 +32,20 @@ def to_onnx(player: Player) -> bytes:
             "ONNX needs its package: pip install 'ecop[onnx]'; or export to .npz."
         ) from None
     policy = player.policy
-    if policy.filters:
-        raise UserError(
-            "A policy that sees images (network='cnn') is not written as ONNX; export "
-            "to .npz."
-        )
-    arrays = (*policy.weights, *policy.biases, policy.gate, player.spread)
+    encoder = (*policy.filters, *policy.recurrent)
+    layers = (*policy.weights, *policy.biases, policy.gate, player.spread)
+    arrays = (*encoder, *layers)
     if sum(array.nbytes for array in arrays) > MOST:
         raise UserError(
             "The policy is larger than the 2 GiB that an ONNX file can hold; export to "
             ".npz."
         )
     graph = Graph(onnx)
-    outputs = network(graph, player)
+    x, memory = encoded(graph, player)
+    outputs = network(graph, player, x)
     action = graph.add("Identity", act(graph, player.forms.action, outputs[0]))
     named = {"action": action} | dict(zip(names(player), outputs, strict=True))
-    return graph.finished(named, player)
+    return graph.finished(named | memory, player)
 
 
 def names(player: Player) -> tuple[str, ...]:
@@ -91,13 +92,16 @@ class Graph:
             self.nodes.append(helper.make_node("Identity", [value], [name]))
         info = helper.make_tensor_value_info
         size = len(player.policy.mean)
+        inputs = [
+            info("observation", kinds.FLOAT, ["N", size]),
+            info("step", kinds.INT64, ["N"]),
+        ]
+        if player.policy.recurrent:
+            inputs.append(info("memory", kinds.FLOAT, ["N", units(player)]))
         graph = helper.make_graph(
             self.nodes,
             "policy",
-            [
-                info("observation", kinds.FLOAT, ["N", size]),
-                info("step", kinds.INT64, ["N"]),
-            ],
+            inputs,
             [self.output(info, name, player) for name in outputs],
             self.constants,
         )
@@ -116,6 +120,8 @@ class Graph:
         kind, shape = np.dtype(np.float32), (player.policy.biases[-1].shape[1],)
         if name in ("mean", "std"):
             shape = (action.space.size,)  # pyright: ignore
+        elif name == "remembered":
+            shape = (units(player),)
         elif name == "action":
             part = {Scaled: "low", Combined: "start"}.get(type(action))
             like = getattr(action, part) if part else np.empty((), np.int64)
@@ -124,13 +130,54 @@ class Graph:
         return info(name, to, ["N", *shape])
 
 
-def network(graph: Graph, player: Player) -> tuple[str, ...]:
-    """Mean and std [N, A], or logits [N, n]."""
+def units(player: Player) -> int:
+    """Of the memory."""
+    return player.policy.recurrent[1].shape[1]
+
+
+def encoded(graph: Graph, player: Player) -> tuple[str, dict[str, str]]:
+    """What the layers see [N, I], and the memory that is left, if there is one."""
     policy = player.policy
-    last = len(policy.weights) - 1
     x = graph.add("Sub", "observation", policy.mean)
     x = graph.add("Mul", x, policy.scale)
     x = graph.add("Clip", x, -CLIP, CLIP)
+    if policy.filters:
+        x = graph.add("Reshape", x, np.array([-1, *policy.image]))
+        x = graph.add("Transpose", x, perm=(0, 3, 1, 2))
+        for (matrix,) in policy.filters:
+            kernel = matrix[:-1].reshape(3, 3, -1, matrix.shape[1])
+            weight = np.ascontiguousarray(kernel.transpose(3, 2, 0, 1))
+            x = graph.add("Conv", x, weight, matrix[-1], strides=(2, 2), pads=[1] * 4)
+            x = graph.add("Relu", x)
+        x = graph.add("Transpose", x, perm=(0, 2, 3, 1))
+        return graph.add("Reshape", x, np.array([-1, policy.weights[0].shape[1]])), {}
+    if not policy.recurrent:
+        return x, {}
+    memory = remember(graph, x, *(matrix[0] for matrix in policy.recurrent))
+    return graph.add("Concat", x, memory, axis=1), {"remembered": memory}
+
+
+def remember(graph: Graph, x: str, inputs: np.ndarray, hidden: np.ndarray) -> str:
+    """The memory after x (`simulators.acting.remember`)."""
+    drive = zip(np.split(inputs, 3, axis=1), np.split(hidden, 3, axis=1), strict=True)
+    keep, reset, new = ((w[:-1], w[-1], np.ascontiguousarray(u)) for w, u in drive)
+
+    def driven(part: tuple[np.ndarray, ...], memory: str) -> str:
+        weight, bias, hidden = part
+        x_part = graph.add("Add", graph.add("MatMul", x, weight), bias)
+        return graph.add("Add", x_part, graph.add("MatMul", memory, hidden))
+
+    kept = graph.add("Sigmoid", driven(keep, "memory"))
+    opened = graph.add("Sigmoid", driven(reset, "memory"))
+    fresh = graph.add("Tanh", driven(new, graph.add("Mul", opened, "memory")))
+    rest = graph.add("Mul", graph.add("Sub", np.float32(1.0), kept), fresh)
+    return graph.add("Add", graph.add("Mul", kept, "memory"), rest)
+
+
+def network(graph: Graph, player: Player, x: str) -> tuple[str, ...]:
+    """Mean and std [N, A], or logits [N, n]."""
+    policy = player.policy
+    last = len(policy.weights) - 1
     x = graph.add("Unsqueeze", x, np.array([1]))  # [N, 1, O]: a matrix for each row
     for k, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         x = graph.add("MatMul", x, graph.at_step(weight))

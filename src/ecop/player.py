@@ -20,7 +20,7 @@ import numpy as np
 from ecop import files
 from ecop.errors import UserError
 from ecop.files import Count, Name, Within
-from ecop.simulators.acting import act_together
+from ecop.simulators.acting import act_together, forgotten
 from ecop.simulators.forms import (
     ActionDocument,
     Forms,
@@ -48,6 +48,26 @@ class About(TypedDict):
     action: ActionDocument
 
 
+class Memory:
+    """What a policy with a memory remembers of the episode under way."""
+
+    def __init__(self) -> None:
+        self.units: np.ndarray | None = None  # [1, U]
+        self.step = 0  # that comes next
+
+    def at(self, policy: HostPolicy, h: int) -> np.ndarray:
+        """What step h begins with; step 0 begins an episode."""
+        if h == 0 or self.units is None:
+            self.units, self.step = forgotten(policy, 1), 0
+        if policy.recurrent and h != self.step:
+            raise UserError(
+                f"The policy remembers its episode: step {self.step} comes next, or 0 "
+                f"of another episode, not {h}; episodes at once need a player each "
+                "(run.player(), ecop.player.load)."
+            )
+        return self.units
+
+
 class Player(NamedTuple):
     """A policy that acts by itself."""
 
@@ -56,13 +76,15 @@ class Player(NamedTuple):
     policy: HostPolicy
     spread: np.ndarray  # [T, A], what scales the noise of a "normal" head
     forms: Forms
+    memory: Memory
 
     def act(
         self, observation: Any, h: int, *, rng: np.random.Generator | None = None
     ) -> Any:
         """The action for `env.step` at step `h` (0 .. H-1) of an episode.
 
-        The most likely one; one drawn from the policy if a generator is given.
+        The most likely one; one drawn from the policy if a generator is given. A
+        policy with a memory (network="gru") plays one episode at a time, step by step.
         """
         if h not in range(self.horizon):
             raise UserError(f"The step must be 0 .. {self.horizon - 1}, not {h}.")
@@ -70,7 +92,9 @@ class Player(NamedTuple):
         x = vector(leaves, observation)[None]
         if not np.isfinite(x).all():
             raise UserError("The observation holds NaN or infinity.")
-        actions = act_together(self.policy, x, h, self.noise(h, rng))
+        memory = self.memory.at(self.policy, h)
+        actions = act_together(self.policy, x, h, self.noise(h, rng), memory)
+        self.memory.step = h + 1
         return self.forms.action(actions)[0]
 
     @property
@@ -113,6 +137,7 @@ def to_bytes(player: Player) -> bytes:
     for k, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         arrays |= {f"weight{k}": weight, f"bias{k}": bias}
     arrays |= {f"filter{k}": matrix for k, matrix in enumerate(policy.filters)}
+    arrays |= {f"memory{k}": matrix for k, matrix in enumerate(policy.recurrent)}
     data = io.BytesIO()
     np.savez(data, **arrays)
     return data.getvalue()
@@ -152,9 +177,9 @@ def _player(arrays: dict[str, np.ndarray]) -> Player:
 
     about = files.parse(take("about", 1, np.uint8).tobytes())
     files.conform(about, About)
-    layers, filters = (
+    layers, filters, recurrent = (
         range(sum(name.startswith(kind) for name in arrays))
-        for kind in ("weight", "filter")
+        for kind in ("weight", "filter", "memory")
     )
     forms = Forms(about["observation"], from_json(about["action"]))
     space = forms.action.space
@@ -168,8 +193,10 @@ def _player(arrays: dict[str, np.ndarray]) -> Player:
         tuple(about["image"]),
         tuple(take(f"filter{k}", 3) for k in filters),
         space.sizes if isinstance(space, MultiDiscrete) else (),
+        tuple(take(f"memory{k}", 3) for k in recurrent),
     )
-    player = Player(about["task"], about["horizon"], policy, take("spread", 2), forms)
+    spread = take("spread", 2)
+    player = Player(about["task"], about["horizon"], policy, spread, forms, Memory())
     if arrays:
         raise UserError(f"it holds more than it should: {', '.join(sorted(arrays))}")
     _refuse_unfit(player)
@@ -205,7 +232,12 @@ def _refuse_unfit(player: Player) -> None:
 
 
 def encoded(policy: HostPolicy) -> int:
-    """Inputs of the first layer: what the filters make of an image; -1: they cannot."""
+    """Inputs of the first layer: what filters or a memory make of an observation.
+
+    -1: they cannot
+    """
+    if policy.recurrent:
+        return remembered(policy)
     if not (policy.filters or policy.image):
         return len(policy.mean)
     if len(policy.image) != 3 or math.prod(policy.image) != len(policy.mean):
@@ -216,3 +248,13 @@ def encoded(policy: HostPolicy) -> int:
             return -1
         height, width, channels = -(-height // 2), -(-width // 2), matrix.shape[2]
     return height * width * channels
+
+
+def remembered(policy: HostPolicy) -> int:
+    """Inputs of the first layer: the observation and the memory; -1: no memory fits."""
+    if len(policy.recurrent) != 2 or policy.filters or policy.image:
+        return -1
+    inputs, units = (matrix.shape for matrix in policy.recurrent)
+    size = len(policy.mean)
+    fit = inputs == (1, size + 1, 3 * units[1]) and units == (1, units[1], inputs[2])
+    return size + units[1] if fit else -1

@@ -20,10 +20,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ecop.errors import UserError
 from ecop.learning import normaliser
 from ecop.learning.networks import Distribution, Policy, with_time
-from ecop.simulators.acting import act_together, product
+from ecop.simulators.acting import act_together, forgotten, product
 from ecop.types import (
     Box,
     Episodes,
@@ -202,8 +201,6 @@ def exporter(
     the first layer and its gate; a log std that the policy predicts starts from its
     bias.
     """
-    if policy.encoder is not None and policy.encoder.remembers:
-        raise UserError("A policy with a memory (network='gru') acts in JAX only.")
     spec = policy.spec
     size, horizon = policy.network.width, spec.horizon
     blank = jnp.zeros((horizon, 0), jnp.float32)
@@ -212,10 +209,13 @@ def exporter(
 
     def export(actor: Actor) -> tuple[HostPolicy, np.ndarray | np.float32]:
         params = jax.tree.map(np.asarray, actor.params)
-        layers, filters = params["mlp"], ()
+        layers, filters, recurrent = params["mlp"], (), ()
         if policy.encoder is not None:
-            filters = tuple(as_filter(x) for x in layers["encoder"])
-            layers = layers["layers"]
+            encoder, layers = layers["encoder"], layers["layers"]
+            if policy.encoder.remembers:
+                recurrent = as_recurrent(encoder)
+            else:
+                filters = tuple(as_filter(x) for x in encoder)
         if policy.form != "per_step":
             layers = jax.tree.map(lambda leaf: leaf[None], layers)
         weights = [layer["w"] for layer in layers]
@@ -242,6 +242,7 @@ def exporter(
             spec.image or (),
             filters,
             spec.action.sizes if isinstance(spec.action, MultiDiscrete) else (),
+            recurrent,
         )
         return plain, spread
 
@@ -254,16 +255,21 @@ def as_filter(layer: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([layer["w"].reshape(-1, len(bias)), bias[None]])[None]
 
 
+def as_recurrent(params: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """A memory as two matrices: [1, I + 1, 3 U], its bias last, and [1, U, 3 U]."""
+    return np.concatenate([params["w"], params["b"][None]])[None], params["u"][None]
+
+
 def play_batch(
     env: HostEnv, policies: list[HostPolicy], parts: list[Part]
 ) -> list[Record]:
     """Play all parts at once, step by step, until the last one has ended."""
     horizon = env.spec.horizon
-    groups = [
-        (policy, np.stack([part.noise for part in group]))
-        for policy, group in itertools.groupby(parts, lambda part: part.policy)
-    ]
-    cuts = np.cumsum([len(noise) for _, noise in groups])[:-1]
+    groups = []
+    for number, group in itertools.groupby(parts, lambda part: part.policy):
+        policy, noise = policies[number], np.stack([part.noise for part in group])
+        groups.append((policy, noise, forgotten(policy, len(noise))))
+    cuts = np.cumsum([len(noise) for _, noise, _ in groups])[:-1]
     observation = env.reset(np.array([part.seed for part in parts], np.uint32))
     failed = np.zeros(len(parts), bool)
     length = np.zeros(len(parts), int)
@@ -272,8 +278,8 @@ def play_batch(
         seen = np.array(observation, np.float32)
         action = np.concatenate(
             [
-                act_together(policies[policy], rows, h, noise[:, h])
-                for (policy, noise), rows in zip(
+                act_together(policy, rows, h, noise[:, h], memory)
+                for (policy, noise, memory), rows in zip(
                     groups, np.split(seen, cuts), strict=True
                 )
             ]

@@ -58,7 +58,7 @@ class TrainConfig:
         horizon: steps per episode; default: the task's
         policy: how policy and critics depend on time
         network: "mlp"; "cnn" for images; "gru" has a memory of the episode, for
-            observations that do not tell all (tasks in JAX)
+            observations that do not tell all
         hidden: hidden layers of policy and critics
         std: "shared" by all states, or "predicted" by the policy network
         initial_log_std: log standard deviation of a fresh Gaussian policy
@@ -119,11 +119,6 @@ class Learner:
     @cached_property
     def encoder(self) -> Encoder | None:
         """What stands before the layers of policy and critics."""
-        if self.config.network == "gru" and isinstance(self.env, HostTask):
-            raise UserError(
-                "network='gru' is for tasks in JAX; let the environment of a simulator "
-                "give what must be remembered, such as the last few observations."
-            )
         return encoder(self.config.network, self.spec, self.config.policy)
 
     @cached_property

@@ -216,6 +216,8 @@ class HostPolicy(NamedTuple):
     image: tuple[int, ...] = ()  # height, width, channels of the observation, if any
     filters: tuple[np.ndarray, ...] = ()  # [1, 9 I + 1, J], the last row the bias
     choices: tuple[int, ...] = ()  # sizes, where several are made at once
+    # Of a memory of U units: [1, O + 1, 3 U], the last row the bias, and [1, U, 3 U].
+    recurrent: tuple[np.ndarray, ...] = ()
 
 
 class Part(NamedTuple):

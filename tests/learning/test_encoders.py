@@ -10,8 +10,8 @@ from ecop.algorithms import ALGORITHMS
 from ecop.learning import normaliser
 from ecop.learning.encoders import CNN, GRU, UNITS, encoder
 from ecop.learning.networks import Policy
-from ecop.rollout import Actor, collector, distribution, exporter
-from ecop.simulators.acting import Company, act_together, convolve
+from ecop.rollout import Actor, collector, distribution, exporter, recall
+from ecop.simulators.acting import Company, act_together, convolve, forgotten
 from ecop.simulators.worker import flat, unflat
 from ecop.types import Box, Constraint, Spec
 from probes import BrightCorner, Recall
@@ -165,11 +165,69 @@ def test_a_memory_acts_as_it_is_learned_from():
         run.policy(history[0], 2)
 
 
+def memory_policy():
+    spec = Spec(3, Box(2), 5, (Constraint("c", 1.0),))
+    policy = Policy(spec, hidden=(8,), encoder=GRU(3))
+    params = policy.init(jax.random.key(1))
+    params = jax.tree.map(lambda x: x + 0.05, params)
+    seen = np.random.default_rng(2).normal(size=(6, 5, 3)).astype(np.float32)
+    statistics = normaliser.update(
+        normaliser.init(3), jnp.asarray(seen), jnp.ones((6, 5), jnp.float32)
+    )
+    return policy, Actor(params, statistics), seen
+
+
+def test_numpy_remembers_as_jax_does_with_the_same_bits_in_any_company():
+    policy, actor, seen = memory_policy()
+    plain, _ = exporter(policy)(actor)
+    (sent,) = unflat(*flat([plain]))
+    noise = np.zeros((6, 5, 2), np.float32)
+    memory, alone = forgotten(plain, 6), [forgotten(plain, 1) for _ in range(6)]
+    company = Company(3, sent, noise[0])
+    for i in range(3):
+        company.join(i, sent, noise[i])
+    for h in range(5):
+        together = act_together(plain, seen[:, h], h, noise[:, h], memory)
+        if h < 4:
+            company.observation[:] = seen[:3, h]
+            assert company.act(3).tobytes() == together[:3].tobytes()
+        for n in range(6):
+            single = act_together(plain, seen[[n], h], h, noise[[n], h], alone[n])
+            assert single.tobytes() == together[[n]].tobytes()
+            whole = recall(policy, actor, jnp.asarray(seen[n, : h + 1])).mode()
+            np.testing.assert_allclose(single[0], whole[0, h], rtol=1e-3, atol=1e-5)
+    # Episodes that end make room: the last one moves, another one begins.
+    company.move(0, 2)
+    company.join(1, sent, noise[4])
+    company.observation[:2] = seen[2, 4], seen[4, 0]
+    moved, fresh = company.act(2)
+    first = act_together(plain, seen[[4], 0], 0, noise[[4], 0])
+    assert fresh.tobytes() == first.tobytes()
+    assert moved.tobytes() == together[2].tobytes()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_memory_on_simulators(workers):
+    env = ecop.from_gymnasium(
+        make_gym, horizon=3, costs="cost", limits=[9.0], workers=workers
+    )
+    try:
+        run = ecop.train(env, "pdo", network="gru", iterations=2, watch=None, **SMALL)
+        state = run.states[0]
+        actors = jax.tree.map(lambda x: x[None], Actor(state.policy, state.normaliser))
+        play = collector(env, run.learner.policy, 3, deterministic=True)
+        found = play(actors, jax.random.key(0)[None])
+        for n in range(3):
+            for h in range(int(found.alive[0, n].sum())):
+                history = np.asarray(found.observation[0, n, : h + 1])
+                np.testing.assert_allclose(
+                    run.policy(history, h), found.action[0, n, h], atol=1e-5
+                )
+    finally:
+        env.close()
+
+
 def test_memories_that_do_not_fit_are_refused(tmp_path):
-    env = ecop.from_gymnasium(make_gym, horizon=3, costs="cost", limits=[9.0])
-    with pytest.raises(ecop.UserError, match="tasks in JAX"):
-        ecop.train(env, "pdo", network="gru", **SMALL)
-    env.close()
     for algorithm in (ecop.ECOP(backward_steps=0), ecop.ECOP(backward_steps=5)):
         options = {"network": "gru", "out": tmp_path / "run", **SMALL}
         with pytest.raises(ecop.UserError, match="backward_steps=1"):

@@ -2,6 +2,7 @@
 
     x      = clip((observation - mean) * scale, +-10)
     x      = max(0, convolution of x), filter by filter, if it is an image
+    x      = [x, memory], the memory being that after x, if there is one
     x      = tanh(x @ weight + bias), layer by layer, the last one linear; the first
              one times the gate, if there is one
     normal   action = x + noise, the noise being scaled already
@@ -58,22 +59,52 @@ def convolve(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return np.maximum(x, np.float32(0.0), out=x)
 
 
+def remember(
+    memory: np.ndarray, x: np.ndarray, inputs: np.ndarray, units: np.ndarray
+) -> None:
+    """Change the memories [N, U] of episodes to what they are after they saw x [N, I].
+
+    keep, reset = sigmoid(x inputs + memory units)
+    new         = tanh(x inputs + (reset memory) units)
+    memory      = keep memory + (1 - keep) new
+
+    inputs: [I + 1, 3 U], the bias last; units: [U, 3 U]; [keep, reset, new] side by
+        side, or [N, ...] with matrices for each
+    """
+    both = 2 * memory.shape[1]
+    drive = product(x[:, None], inputs[..., :-1, :])[:, 0] + inputs[..., -1, :]
+    gates = drive[:, :both] + product(memory[:, None], units[..., :both])[:, 0]
+    gates = np.tanh(gates * np.float32(0.5)) * np.float32(0.5) + np.float32(0.5)
+    keep, reset = np.split(gates, 2, axis=1)
+    open_ = np.ascontiguousarray(reset * memory)[:, None]
+    new = np.tanh(drive[:, both:] + product(open_, units[..., both:])[:, 0])
+    memory[:] = keep * memory + (np.float32(1.0) - keep) * new
+
+
+def forgotten(policy: HostPolicy, count: int) -> np.ndarray:
+    """Memories [N, U] of episodes that begin; U = 0: the policy has none."""
+    units = len(policy.recurrent[1][0]) if policy.recurrent else 0
+    return np.zeros((count, units), np.float32)
+
+
 def act(
     head: str,
     choices: tuple[int, ...],
     image: tuple[int, ...],
     filters: Sequence[np.ndarray],
+    recurrent: Sequence[np.ndarray],
     mean: np.ndarray,
     scale: np.ndarray,
     layers: Sequence[tuple[np.ndarray, np.ndarray]],
     gate: np.ndarray,
     observation: np.ndarray,
     noise: np.ndarray,
+    memory: np.ndarray,
 ) -> np.ndarray:
     """Actions [N, A] for observations [N, O] and noise [N, ...].
 
     Choices are int32, [N, D] of several and [N] of one. Parameters belong to all rows,
-    or have a leading axis N.
+    or have a leading axis N. The memory [N, U] is changed in its place.
     """
     if head == "script":
         return noise.copy()
@@ -86,6 +117,9 @@ def act(
         for matrix in filters:
             x = convolve(x, matrix)
         x = x.reshape(len(x), -1)
+    if recurrent:
+        remember(memory, x, *recurrent)
+        x = np.concatenate([x, memory], axis=1)
     x = x[:, None, :]
     for k, (weight, bias) in enumerate(layers, start=1):
         x = product(x, weight)
@@ -116,15 +150,26 @@ def script(spec: Spec) -> HostPolicy:
 
 
 def act_together(
-    policy: HostPolicy, observation: np.ndarray, h: int, noise: np.ndarray
+    policy: HostPolicy,
+    observation: np.ndarray,
+    h: int,
+    noise: np.ndarray,
+    memory: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Actions of N episodes of one policy, all at step h."""
+    """Actions of N episodes of one policy, all at step h.
+
+    memory: [N, U] of the steps before, changed in its place; None: there were none
+    """
+    if memory is None:
+        memory = forgotten(policy, len(observation))
     pairs = zip(policy.weights, policy.biases, strict=True)
     layers = [(w[h % len(w)], b[h % len(b)]) for w, b in pairs]
     gate = policy.gate[h % len(policy.gate)]
-    filters = [matrix[0] for matrix in policy.filters]
-    seen = policy.mean, policy.scale, layers, gate, observation, noise
-    return act(policy.head, policy.choices, policy.image, filters, *seen)
+    filters, recurrent = (
+        [matrix[0] for matrix in part] for part in (policy.filters, policy.recurrent)
+    )
+    seen = policy.mean, policy.scale, layers, gate, observation, noise, memory
+    return act(policy.head, policy.choices, policy.image, filters, recurrent, *seen)
 
 
 class Company:
@@ -143,7 +188,9 @@ class Company:
         self._mean = np.zeros_like(self.observation)
         self._scale = np.zeros_like(self.observation)
         self.choices, self.image = policy.choices, policy.image
+        self._memory = forgotten(policy, size)
         self._filters = len(policy.filters)
+        self._recurrent = len(policy.recurrent)
         arrays = self._arrays(policy)
         self._rows = [np.zeros((size, *a.shape[1:]), np.float32) for a in arrays]
         # By row: (where to, what from) of all that differs from step to step.
@@ -159,6 +206,7 @@ class Company:
     def join(self, i: int, policy: HostPolicy, noise: np.ndarray) -> None:
         """Row i is an episode of this policy, with this noise [H, ...], from now on."""
         self._mean[i], self._scale[i] = policy.mean, policy.scale
+        self._memory[i] = 0.0
         self._start[i] = self._now
         self._moving[i] = [(self._noise, noise)]
         for row, array in zip(self._rows, self._arrays(policy), strict=True):
@@ -169,7 +217,8 @@ class Company:
 
     def move(self, i: int, j: int) -> None:
         """The episode of row j goes on in row i."""
-        for array in (self.observation, self._mean, self._scale, *self._rows):
+        alike = self.observation, self._mean, self._scale, self._memory
+        for array in (*alike, *self._rows):
             array[i] = array[j]
         self._moving[i], self._start[i] = self._moving[j], self._start[j]
         for array in (self._seen, self._done):
@@ -207,16 +256,20 @@ class Company:
     def _first(self, n: int) -> tuple[Any, ...]:
         filters = [row[:n] for row in self._rows[: self._filters]]
         rows = self._rows[self._filters :]
+        recurrent = [row[:n] for row in rows[: self._recurrent]]
+        rows = rows[self._recurrent :]
         half = len(rows) // 2
         weights = (row[:n] for row in rows[:half])
         *biases, gate = (row[:n, None] for row in rows[half:])
         layers = list(zip(weights, biases, strict=True))
-        rest = (self.observation[:n], self._noise[:n])
-        return filters, self._mean[:n], self._scale[:n], layers, gate, *rest
+        seen = self._mean[:n], self._scale[:n], layers, gate
+        rest = self.observation[:n], self._noise[:n], self._memory[:n]
+        return filters, recurrent, *seen, *rest
 
     @staticmethod
     def _arrays(policy: HostPolicy) -> tuple[np.ndarray, ...]:
-        return *policy.filters, *policy.weights, *policy.biases, policy.gate
+        encoder = *policy.filters, *policy.recurrent
+        return *encoder, *policy.weights, *policy.biases, policy.gate
 
     def _forget(self) -> None:
         gone = self._length - self.horizon

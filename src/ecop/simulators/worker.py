@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
 import select
 import signal
@@ -36,7 +37,8 @@ GONE: Message = ({"kind": "close"}, [])  # what a parent says by its end
 def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Policies as they travel."""
     arrays = [
-        (p.mean, p.scale, p.gate, *p.weights, *p.biases, *p.filters) for p in policies
+        (p.mean, p.scale, p.gate, *p.weights, *p.biases, *p.filters, *p.recurrent)
+        for p in policies
     ]
     first = policies[0]
     head = {
@@ -44,6 +46,7 @@ def flat(policies: list[HostPolicy]) -> tuple[dict[str, Any], list[np.ndarray]]:
         "depth": len(first.weights),
         "image": first.image,
         "choices": first.choices,
+        "filters": len(first.filters),
         "size": len(arrays[0]),
     }
     return head, [array for part in arrays for array in part]
@@ -55,9 +58,11 @@ def unflat(head: dict[str, Any], arrays: list[np.ndarray]) -> list[HostPolicy]:
     image, choices = tuple(head["image"]), tuple(head["choices"])
     for i, kind in enumerate(head["heads"]):
         mean, scale, gate, *rest = arrays[i * size :][:size]
-        layers = tuple(rest[:depth]), tuple(rest[depth : 2 * depth])
-        more = image, tuple(rest[2 * depth :]), choices
-        policies.append(HostPolicy(mean, scale, *layers, gate, kind, *more))
+        cuts = 0, depth, 2 * depth, 2 * depth + head["filters"], len(rest)
+        parts = (tuple(rest[a:b]) for a, b in itertools.pairwise(cuts))
+        weights, biases, filters, recurrent = parts
+        more = image, filters, choices, recurrent
+        policies.append(HostPolicy(mean, scale, weights, biases, gate, kind, *more))
     return policies
 
 
