@@ -38,7 +38,7 @@ from ecop.types import Batch, Episodes, HostTask, Playing, Spec, TrainState
 Metrics = dict[str, Array]
 ITERATIONS = 1000  # if neither they nor steps are given
 BATCH, FEWEST, MOST = 2000, 2, 60  # steps and episodes of an iteration
-Schedule = Literal["constant", "linear", "cosine"]
+Schedule = Literal["constant", "late", "linear", "cosine"]
 LEAST = 0.01  # of a learning rate that falls
 DISPATCH = 5  # iterations per compiled call: few host round trips, lively progress
 
@@ -70,8 +70,9 @@ class TrainConfig:
         critic_epochs: passes of the critics over the batch per iteration
         critic_minibatches: their gradient steps in a pass
         schedule: learning rates of critics and policy over the planned iterations or
-            steps: "constant", or a fall to a hundredth along a line or a cosine; where
-            a rate follows the KL, so does the KL; trust regions stay
+            steps: "constant", a fall to a hundredth in the "late" half, or one all the
+            way along a line or a cosine; trust regions and a KL that a rate follows
+            fall by its square
     """
 
     seeds: int = 5
@@ -92,7 +93,7 @@ class TrainConfig:
     critic_learning_rate: float = 1e-3
     critic_epochs: int = 10
     critic_minibatches: int = 8
-    schedule: Schedule = "constant"
+    schedule: Schedule = "late"
 
     def __post_init__(self) -> None:
         require(self, "critic_learning_rate", "first_seed iterations steps episodes")
@@ -197,6 +198,8 @@ class Learner:
         left = 1.0 - done.astype(jnp.float32) / plan
         if c.schedule == "cosine":
             left = 0.5 - 0.5 * jnp.cos(jnp.pi * left)
+        if c.schedule == "late":
+            left = jnp.minimum(2.0 * left, 1.0)
         return jnp.maximum(left, LEAST)
 
     def init(self, seed: Array) -> TrainState:
@@ -253,9 +256,9 @@ class Learner:
         )
         statistics = state.normaliser
         if self.config.normalise_observations:
-            statistics = normaliser.update(
-                statistics, episodes.observation, episodes.alive
-            )
+            # A policy that hardly moves cannot follow a scale that does.
+            weight = episodes.alive if rate is None else rate**2 * episodes.alive
+            statistics = normaliser.update(statistics, episodes.observation, weight)
         # A JAX task computes dead steps like all others; a simulator takes none.
         taken = jnp.sum(episodes.alive).astype(jnp.int32)
         if not isinstance(self.env, HostTask):

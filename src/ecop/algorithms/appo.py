@@ -3,16 +3,15 @@
 | here       | paper  | meaning                                                   |
 |------------|--------|-----------------------------------------------------------|
 | loss       | L^CLIP | -E[min(ratio A, clip(ratio) A)]                           |
-| psi        |        | clipped cost surrogate + violation of pi_old              |
 | multiplier | lambda | max(0, lambda + rate (J_C - d)), before the policy        |
 | penalty    | sigma  | weight of the quadratic deviation term                    |
-| augmented  |        | sigma/2 (max(0, psi + lambda/sigma)^2 - (lambda/sigma)^2) |
+| prices     |        | max(0, lambda + sigma (J_C - d)), through an iteration    |
 | growth     |        | sigma <- min(sigma_max, growth sigma), see below          |
 
-The augmented term equals lambda psi + sigma/2 psi^2 where psi > -lambda/sigma and is
-constant elsewhere: the slack of an inequality is eliminated, as in e-COP's Problem 6,
-whose function `damped_penalty` it is. The adaptive sigma grows while the violation is
-positive and has not shrunk to `progress` times that of the iteration before.
+The prices are the slope of sigma/2 max(0, violation + lambda/sigma)^2, the square with
+the slack of the inequality eliminated, at the old policy. The adaptive sigma grows
+while the violation is positive and has not shrunk to `progress` times that of the
+iteration before.
 
 Deviations: everything is dimensionless (learning/surrogates.py), so sigma and the rate
 do not depend on the unit of the cost; finite-horizon advantages and minibatches of
@@ -99,10 +98,8 @@ class APPO:
         grown = jnp.minimum(self.penalty_max, self.growth * state.penalty)
         penalty = jnp.where(persists, grown, state.penalty)
 
-        def price(psi: Array) -> Array:
-            return jnp.maximum(0.0, multiplier.value + penalty * psi)
-
-        objective, refresh = penalised(batch, price, self.clip)
+        prices = jnp.maximum(0.0, multiplier.value + penalty * batch.violation)
+        objective, refresh = penalised(batch, lambda psi: prices, self.clip)
         done = minibatch_descent(
             key,
             policy,

@@ -36,6 +36,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float
 
+from ecop.learning.multipliers import grown_margin
 from ecop.learning.networks import Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import centred, dimensionless
@@ -53,7 +54,9 @@ from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
-    """CPO carries nothing from one iteration to the next."""
+    """What CPO carries from one iteration to the next."""
+
+    margin: Array  # [C] added to the violation
 
 
 @flat
@@ -69,8 +72,8 @@ class CPO:
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        del policy, params, spec
-        return State()
+        del policy, params
+        return State(jnp.zeros(len(spec.enforced), jnp.float32))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
@@ -78,14 +81,16 @@ class CPO:
         """One iteration: the dual, the step, the line search."""
         del key
         batch = dimensionless(centred(batch))
-        local = localise(policy, params, batch)
+        margin = grown_margin(state.margin, batch.violation)
+        batch = batch._replace(violation=batch.violation + margin)
+        local = localise(policy, params, batch, self.region)
         start = local.point
         before, g = jax.value_and_grad(local.gain)(start)
         b, c = jax.jacrev(local.costs)(start), batch.violation
         solve = natural(local, self.region)
         reward_step, cost_steps = solve(g), jax.vmap(solve)(b)
         q, r, s = jnp.dot(g, reward_step), cost_steps @ g, gram(b, cost_steps)
-        dual = solve_dual(q, r, s, c, self.region.target_kl)
+        dual = solve_dual(q, r, s, c, local.size)
         step = dual.share * (dual.t * reward_step - dual.mu @ cost_steps)
         allowed = local.costs(start) + jnp.maximum(0.0, -c)
 
@@ -100,7 +105,7 @@ class CPO:
             "recovery": dual.recover.astype(jnp.float32),
             "gradient_norm": optax.tree.norm(g),
         }
-        return new, state, info
+        return new, State(margin), info
 
 
 FAR = 100.0  # largest t, relative to that of a step without limits
@@ -122,7 +127,7 @@ def solve_dual(
     r: Float[Array, " C"],
     s: Float[Array, "C C"],
     c: Float[Array, " C"],
-    delta: float,
+    delta: Float[Array, ""] | float,
 ) -> Dual:
     """Solve for the longest x(t) in the region; t = 0 if even x(0) lies outside."""
     project = projection(s)

@@ -28,6 +28,7 @@ import optax
 from jaxtyping import Array
 
 from ecop.errors import require
+from ecop.learning.multipliers import grown_margin
 from ecop.learning.networks import Policy
 from ecop.learning.options import flat
 from ecop.learning.surrogates import centred, dimensionless
@@ -44,7 +45,9 @@ from ecop.types import Batch, Spec
 
 
 class State(NamedTuple):
-    """PCPO carries nothing from one iteration to the next."""
+    """What PCPO carries from one iteration to the next."""
+
+    margin: Array  # [C] added to the violation
 
 
 @flat
@@ -65,8 +68,8 @@ class PCPO:
 
     def init(self, policy: Policy, params: Any, spec: Spec) -> State:
         """State before the first iteration; `params` are the policy's."""
-        del policy, params, spec
-        return State()
+        del policy, params
+        return State(jnp.zeros(len(spec.enforced), jnp.float32))
 
     def update(
         self, key: Array, policy: Policy, params: Any, state: State, batch: Batch
@@ -74,13 +77,15 @@ class PCPO:
         """One iteration: reward step, projection, line search."""
         del key
         batch = dimensionless(centred(batch))
-        local = localise(policy, params, batch)
+        margin = grown_margin(state.margin, batch.violation)
+        batch = batch._replace(violation=batch.violation + margin)
+        local = localise(policy, params, batch, self.region)
         start = local.point
         g = jax.grad(local.gain)(start)
         b, c = jax.jacrev(local.costs)(start), batch.violation
         solve = natural(local, self.region)
         direction = solve(g)
-        bound = 2.0 * self.region.target_kl
+        bound = 2.0 * local.size
         length = jnp.sqrt(bound * safe_inverse(jnp.dot(g, direction)))
         reach = length * direction
         back = jax.vmap(solve)(b) if self.projection == "kl" else b
@@ -97,4 +102,4 @@ class PCPO:
             "multipliers": weights * safe_inverse(length),
             "gradient_norm": optax.tree.norm(g),
         }
-        return new, state, info
+        return new, State(margin), info

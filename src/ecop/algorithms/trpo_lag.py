@@ -71,11 +71,11 @@ class TRPOLagrangian:
         batch = dimensionless(centred(batch))
         multiplier = self.ascent.step(state.multiplier, batch.violation)
         batch = batch._replace(adv=mixed_advantage(batch, multiplier.value))
-        local = localise(policy, params, batch)
+        local = localise(policy, params, batch, self.region)
         before, gradient = jax.value_and_grad(local.gain)(local.point)
         direction = natural(local, self.region)(gradient)
         curvature = jnp.dot(gradient, direction)
-        length = jnp.sqrt(2.0 * self.region.target_kl * safe_inverse(curvature))
+        length = jnp.sqrt(2.0 * local.size * safe_inverse(curvature))
 
         new, info = take_step(
             local, length * direction, lambda end: local.gain(end) > before, self.region

@@ -35,7 +35,8 @@ Refresh = Callable[[Distribution], Any]  # of the whole batch, before each epoch
 AGREEMENT = 0.1  # cosine of successive moves at which the pace stays
 GAIN = 0.2  # of the pace, per cosine and iteration
 SLOWEST, FASTEST = 0.3, 2.0  # pace
-TURN, RANGE = 1.5, 30.0  # change of the rate per iteration, and in all
+TURN = 1.5  # largest change of the rate per iteration
+LEAST, MOST = 0.03, 3.0  # of the rate, relative to the first
 
 
 class Optimiser(NamedTuple):
@@ -95,7 +96,7 @@ class Descent:
         pace = jnp.clip(pace, SLOWEST, FASTEST)
         factor = (self.kl_goal * pace / jnp.maximum(kl, 1e-12)) ** 0.25
         rate = optimiser.rate * jnp.clip(factor, 1.0 / TURN, TURN)
-        rate = jnp.clip(rate, self.learning_rate / RANGE, self.learning_rate * RANGE)
+        rate = jnp.clip(rate, LEAST * self.learning_rate, MOST * self.learning_rate)
         return Optimiser(optimiser.moments, rate, pace, move)
 
 

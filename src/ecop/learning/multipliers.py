@@ -25,6 +25,21 @@ REACH = 0.05
 FAR = 1.0
 
 
+MARGIN_RATE = 0.05  # as in OpenAI's Safety Starter Agents
+
+
+def grown_margin(
+    margin: Float[Array, " C"], violation: Float[Array, " C"]
+) -> Float[Array, " C"]:
+    """What is added to the violation that a trust region sees.
+
+    A step that is right to first order ends a little above the limit each time; the
+    integral of what is left takes that away.
+    """
+    violation = jnp.clip(violation, -REACH, REACH)
+    return jnp.maximum(0.0, margin + MARGIN_RATE * violation)
+
+
 class Multiplier(NamedTuple):
     """Multipliers under gradient ascent."""
 

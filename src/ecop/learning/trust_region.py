@@ -31,7 +31,7 @@ class TrustRegion:
     """A natural gradient step with a line search.
 
     Attributes:
-        target_kl: size of the trust region, mean KL(old || new)
+        target_kl: size of the trust region, mean KL(old || new), before a schedule
         damping: added to the diagonal of the Fisher matrix
         cg_steps: steps of the conjugate gradient method
         line_search_tries: how often a step is shortened before it is given up
@@ -60,10 +60,15 @@ class Local(NamedTuple):
     gain: Callable[[Array], Array]  # E[ratio A] []
     costs: Callable[[Array], Array]  # E[ratio A_C] [C]
     kl: Callable[[Array], Array]  # mean KL(old || new) over the living steps []
+    size: Array  # [] of the trust region: the largest such KL
 
 
-def localise(policy: Policy, params: Any, batch: Batch) -> Local:
-    """Surrogates and divergence of a batch around `params`, which collected it."""
+def localise(policy: Policy, params: Any, batch: Batch, region: TrustRegion) -> Local:
+    """Surrogates and divergence of a batch around `params`, which collected it.
+
+    A KL grows with the square of a step: that is how a schedule shortens it.
+    """
+    rate = jnp.ones((), jnp.float32) if batch.rate is None else batch.rate
     point, restore = ravel_pytree(params)
     old = policy.over(params, batch.observation)
 
@@ -82,7 +87,7 @@ def localise(policy: Policy, params: Any, batch: Batch) -> Local:
     def kl(flat: Array) -> Array:
         return step_mean(old.kl(distribution(flat)), batch.alive)
 
-    return Local(point, restore, gain, costs, kl)
+    return Local(point, restore, gain, costs, kl, region.target_kl * rate**2)
 
 
 def natural(
@@ -107,7 +112,7 @@ def take_step(
 
     def within(step: Array) -> Array:
         end = start + step
-        return (local.kl(end) <= region.target_kl) & accept(end)
+        return (local.kl(end) <= local.size) & accept(end)
 
     share = line_search(
         within, step, region.line_search_tries, region.line_search_decay
