@@ -187,11 +187,11 @@ class Learner:
         """Of rewards and costs in the advantages."""
         return self.config.discount or 1.0 - max(0.0, 0.01 - 2.0 / self.spec.horizon)
 
-    def rate(self, state: TrainState) -> Array | None:
-        """The schedule's factor [] of learning rates in this iteration; None: 1."""
+    def rate(self, state: TrainState) -> Array:
+        """The schedule's factor [] of step lengths in this iteration."""
         c = self.config
         if c.schedule == "constant":
-            return None
+            return jnp.ones((), jnp.float32)
         done, plan = state.iteration, self.iterations
         if self.open_ended:
             done, plan = state.steps, c.steps
@@ -246,7 +246,7 @@ class Learner:
             x,
             advantages + values,
             episodes.alive,
-            1.0 if rate is None else rate,
+            rate,
         )
         advantages, _ = self.advantages(critics, x, episodes)
         batch, cost_scale = self.batch(state, episodes, x, advantages)
@@ -257,8 +257,9 @@ class Learner:
         statistics = state.normaliser
         if self.config.normalise_observations:
             # A policy that hardly moves cannot follow a scale that does.
-            weight = episodes.alive if rate is None else rate**2 * episodes.alive
-            statistics = normaliser.update(statistics, episodes.observation, weight)
+            statistics = normaliser.update(
+                statistics, episodes.observation, rate**2 * episodes.alive
+            )
         # A JAX task computes dead steps like all others; a simulator takes none.
         taken = jnp.sum(episodes.alive).astype(jnp.int32)
         if not isinstance(self.env, HostTask):

@@ -308,7 +308,7 @@ class Batch(NamedTuple):
     violation: jax.Array  # [C] mean cost return - limit, in cost units
     reward_scale: jax.Array  # [] std of adv; 1 if that is 0
     cost_scale: jax.Array  # [C] running std of cost_adv; 1 if that is 0
-    rate: jax.Array | None = None  # [] factor of learning rates; None: they are kept
+    rate: jax.Array | float = 1.0  # [] the schedule's factor of step lengths
 
 
 class TrainState(NamedTuple):

@@ -18,7 +18,7 @@ from ecop.algorithms.pdo import policy_gradient_loss
 from ecop.algorithms.ppo_lag import lagrangian_loss
 from ecop.algorithms.trpo_lag import TRPOLagrangian
 from ecop.learning.surrogates import centred, dimensionless, mean_kl
-from ecop.learning.trust_region import localise
+from ecop.learning.trust_region import TrustRegion, localise
 from probes import compiled, random_problem, with_scales
 
 
@@ -181,7 +181,7 @@ def predicted(problem, batch, new):
 @functools.partial(jax.jit, static_argnums=0)
 def _predicted(policy, params, batch, new):
     batch = dimensionless(centred(batch))
-    local = localise(policy, params, batch)
+    local = localise(policy, params, batch, TrustRegion())
     flat, _ = ravel_pytree(new)
     gain = local.gain(flat) - local.gain(local.point)
     return gain, local.costs(flat) + batch.violation
@@ -340,7 +340,7 @@ def test_policy_gradient_is_that_of_the_surrogate():
     def ours(p):
         return policy_gradient_loss(policy.over(p, batch.observation), batch, None)
 
-    local = localise(policy, params, batch)
+    local = localise(policy, params, batch, TrustRegion())
     surrogate = local.restore(-jax.grad(local.gain)(local.point))
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),

@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
 from ecop.learning.trust_region import (
+    TrustRegion,
     conjugate_gradient,
     fisher_product,
     gram,
@@ -52,7 +53,7 @@ def test_natural_gradient(form, action):
 
     @jax.jit
     def ours(params, batch):
-        local = localise(policy, params, batch)
+        local = localise(policy, params, batch, TrustRegion())
         gradient = jax.grad(local.gain)(local.point)
         product = fisher_product(local.kl, local.point, 0.1)
         x = conjugate_gradient(product, gradient, 60)
@@ -73,7 +74,7 @@ def test_conjugate_gradient_of_nothing_is_nothing():
 def test_surrogates_predict_the_episodic_cost():
     """L times the cost surrogate is sum_h E[ratio A_C], in the unit of the cost."""
     _, policy, params, batch = random_problem(count=2)
-    local = localise(policy, params, batch)
+    local = localise(policy, params, batch, TrustRegion())
     shifted = local.point + 0.1
     horizon = batch.alive.shape[1]
     after = policy.over(local.restore(shifted), batch.observation)

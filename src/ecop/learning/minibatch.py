@@ -102,7 +102,7 @@ class Descent:
 
 def scheduled(optimiser: Optimiser, batch: Batch) -> Array:
     """The rate of this iteration, by the schedule of training."""
-    return optimiser.rate if batch.rate is None else optimiser.rate * batch.rate
+    return optimiser.rate * batch.rate
 
 
 class Descended(NamedTuple):
@@ -187,8 +187,7 @@ def settled(
     the KL grows with the square of the rate, the KL that is aimed at falls by that.
     """
     kl = mean_kl(policy, before, after, batch) / max(policy.spec.action.freedom, 1)
-    if batch.rate is not None:
-        kl = kl / batch.rate**2
+    kl = kl / batch.rate**2
     rate = scheduled(optimiser, batch)
     info = info | {"learning_rate": rate, "pace": optimiser.pace}
     return Descended(after, options.follow(optimiser, before, after, kl), info)

@@ -68,7 +68,6 @@ def localise(policy: Policy, params: Any, batch: Batch, region: TrustRegion) -> 
 
     A KL grows with the square of a step: that is how a schedule shortens it.
     """
-    rate = jnp.ones((), jnp.float32) if batch.rate is None else batch.rate
     point, restore = ravel_pytree(params)
     old = policy.over(params, batch.observation)
 
@@ -87,7 +86,9 @@ def localise(policy: Policy, params: Any, batch: Batch, region: TrustRegion) -> 
     def kl(flat: Array) -> Array:
         return step_mean(old.kl(distribution(flat)), batch.alive)
 
-    return Local(point, restore, gain, costs, kl, region.target_kl * rate**2)
+    return Local(
+        point, restore, gain, costs, kl, jnp.asarray(region.target_kl * batch.rate**2)
+    )
 
 
 def natural(
