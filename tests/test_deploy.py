@@ -111,6 +111,33 @@ def test_every_kind_of_policy_acts_alike_everywhere(
         np.testing.assert_allclose(found["std"][0], np.exp(exact.log_std)[0], rtol=1e-4)
 
 
+def open_stablehlo(file) -> Any:
+    return jax.export.deserialize(bytearray(file.read_bytes())).call
+
+
+@pytest.mark.parametrize(("action", "form", "hidden", "std", "horizon"), KINDS[::3])
+def test_stablehlo_acts_alike(action, form, hidden, std, horizon, tmp_path):
+    run = made_run(action, form, hidden, std, horizon)
+    call = open_stablehlo(run.export(tmp_path / "policy.stablehlo", seed=1))
+    rng = np.random.default_rng(3)
+    seen = rng.normal(size=(20, 5)).astype(np.float32)
+    steps = rng.integers(horizon, size=20).astype(np.int32)
+    pairs = zip(seen, steps.tolist(), strict=True)
+    ours = np.stack([run.act(x, h, seed=1) for x, h in pairs])
+    np.testing.assert_allclose(call(seen, steps), ours, atol=1e-5)
+    np.testing.assert_allclose(call(seen[:1], steps[:1]), ours[:1], atol=1e-5)
+
+
+def test_stablehlo_passes_a_memory_on(tmp_path):
+    run = encoder_run(Recall(), "gru")
+    call = open_stablehlo(run.export(tmp_path / "policy.stablehlo"))
+    seen = np.random.default_rng(3).normal(size=(5, 1, 2)).astype(np.float32)
+    memory = np.zeros((1, UNITS), np.float32)
+    for h in range(5):
+        action, memory = call(seen[h], np.array([h], np.int32), memory)
+        assert action[0] == run.act(seen[h, 0], h)
+
+
 def encoder_run(task: Any, network: Any):
     train = TrainConfig(seeds=1, network=network, hidden=(8,))
     learner = Learner(task, task.spec, ecop.PPO(), train)
@@ -413,7 +440,7 @@ def test_damaged_bytes_are_refused_or_harmless(tmp_path):
 
 def test_bad_exports_are_said_and_nothing_is_written(tmp_path, monkeypatch):
     run = made_run(Box(2))
-    with pytest.raises(UserError, match=r"must end in \.npz or \.onnx"):
+    with pytest.raises(UserError, match=r"must end in \.npz, \.onnx or"):
         run.export(tmp_path / "policy.pt")
     with pytest.raises(UserError, match="seed picks"):
         run.export(tmp_path / "policy.npz", seed=2)

@@ -19,7 +19,7 @@ TRUTH = {f"exact.{x}" for x in ("cmdp", "problems", "values", "lp", "language")}
 LEARNER = NOUNS | {"learning", "rollout", "training", "simulators.cores"}
 RUN = LEARNER | {"algorithms", "envs", "simulators", "evaluate", "beta", "recipes"}
 RUN |= {"certify", "config", "runs", "api", "files"}
-RUN |= {"player", "onnx_file", "showing", "warm", "watching"}
+RUN |= {"player", "onnx_file", "stablehlo_file", "showing", "warm", "watching"}
 # What each part may import of ecop: a folder, a module, or a module in a folder. The
 # longest name that fits a file counts, and every file must have one.
 ALLOWED: dict[str, set[str]] = {
@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulators.forms": NOUNS | {"files"},
     "player": NOUNS | {"files", "simulators"},
     "onnx_file": NOUNS | {"player", "simulators"},
+    "stablehlo_file": NOUNS | {"learning", "rollout", "simulators"},
     "envs": NOUNS | {"simulators", "drawing.scenes"},
     "envs.tabular": NOUNS | TRUTH,
     "rollout": NOUNS | {"learning", "simulators.acting"},

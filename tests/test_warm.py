@@ -99,6 +99,7 @@ def test_starts_that_do_not_fit_are_said(tmp_path):
     old, path = train(out=tmp_path / "old"), tmp_path / "new"
     for options, words in (
         ({"hidden": (5,)}, r"The start has hidden=\(4,\), not \(5,\)"),
+        ({"network": "gru"}, "The start has network='mlp', not 'gru'"),
         ({"policy": "stationary"}, "The start has policy='time', not 'stationary'"),
         ({"env": NumpyWalk}, "was trained on Walk, not on NumpyWalk"),
         ({"start": 3}, "start must be a run or its folder"),

@@ -220,7 +220,7 @@ class Run:
     def export(self, file: str | Path, *, seed: int = 0) -> Path:
         """Write a trained policy for use without this library (docs/deploy.md).
 
-        file: ends in .npz (NumPy plays it, `ecop.player`) or in .onnx
+        file: ends in .npz (NumPy plays it, `ecop.player`), .onnx or .stablehlo (JAX)
         """
         file, player = Path(file), self.player(seed)
         if file.suffix == ".npz":
@@ -229,8 +229,16 @@ class Run:
             from ecop.onnx_file import to_onnx
 
             files.write(file, to_onnx(player))
+        elif file.suffix == ".stablehlo":
+            from ecop.stablehlo_file import to_stablehlo
+
+            actor = Actor(self.states[seed].policy, self.states[seed].normaliser)
+            form = player.forms.action
+            files.write(file, to_stablehlo(self.learner.policy, actor, form))
         else:
-            raise UserError(f"The file must end in .npz or .onnx, not '{file.name}'.")
+            raise UserError(
+                f"The file must end in .npz, .onnx or .stablehlo, not '{file.name}'."
+            )
         return file
 
     def plot(

@@ -21,7 +21,12 @@ from ecop.learning.descent import ADAM
 from ecop.training import Learner, init_seeds
 from ecop.types import TrainState
 
-SHAPE = ("policy", "hidden", "std")  # options that decide which arrays there are
+SHAPE = (
+    "policy",
+    "network",
+    "hidden",
+    "std",
+)  # options that decide which arrays there are
 
 
 def config_of(start: Any) -> RunConfig:

@@ -79,6 +79,14 @@ def test_several_runs_share_panels_by_the_name_of_the_cost():
     assert words[2] == ["b, 2 seeds", "limit 2"]
 
 
+def test_an_axis_that_is_none_is_said():
+    series = Series("a", [], ())
+    lines = [{"limits": [], "costs": [], "seed": 0, "iteration": 1, "reward": 0.0}]
+    weeks: Any = "weeks"
+    with pytest.raises(UserError, match=r"no axis 'weeks'.*episodes"):
+        draw_curves([series._replace(metrics=lines)], "t", weeks)
+
+
 def test_old_metrics_have_no_episodes():
     old = [{k: v for k, v in m.items() if k != "episodes"} for m in lines()]
     with pytest.raises(UserError, match="choose another axis"):

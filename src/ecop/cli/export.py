@@ -15,7 +15,8 @@ def export(run: Path, file: Path, /, *, seed: int = 0, trust: bool = False) -> i
 
     Args:
         run: run folder
-        file: POLICY.npz, which NumPy plays (ecop.player), or POLICY.onnx
+        file: POLICY.npz, which NumPy plays (ecop.player), POLICY.onnx or
+            POLICY.stablehlo (JAX)
         seed: which of the trained policies, 0 being the first
         trust: run the code that the folder names, if its task is none of the library's
 

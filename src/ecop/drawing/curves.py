@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ecop.errors import UserError
+from ecop.errors import UserError, unknown
 
 Axis = Literal["iterations", "episodes", "steps", "seconds"]
 COLOURS = ("#0b6e99", "#b3541e", "#008a63", "#b5578f", "#b97a00", "#3a94c9", "#5f6b73")
@@ -46,6 +46,8 @@ def table(series: Series, x: Axis) -> Table:
     """The iterations that all seeds have; x is a mean over seeds."""
     if not series.metrics:
         raise UserError(f"{series.label} has no metrics yet.")
+    if x not in get_args(Axis):
+        raise UserError(unknown("axis", str(x), get_args(Axis)))
     last = series.metrics[-1]["limits"]
     lines = {
         (m["seed"], m["iteration"]): m
