@@ -114,11 +114,15 @@ class GymnasiumOptions:
     """Where the costs of a Gymnasium environment are, and where it runs."""
 
     costs: tuple[str, ...] | None = None
-    """keys of info, "tuple" (6-tuple step), or module:function; default: found out"""
+    """keys of info, "tuple" (6-tuple step), NAME=-reward.1 (entry 1 of a vector reward,
+    times -1), or module:function; default: found out"""
     workers: int = 0
     """processes to run the episodes in; 0: this one"""
     timeout: float = 60.0
     """seconds after which a step that has not returned counts as hung"""
+    python: str | None = None
+    """another Python, with the environment's packages, to run it in: a path such as
+    OTHER_VENV/bin/python, or the virtual environment; default: this one"""
 
 
 @dataclass(frozen=True)

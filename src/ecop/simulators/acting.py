@@ -161,7 +161,7 @@ class Company:
         self._mean[i], self._scale[i] = policy.mean, policy.scale
         self._start[i] = self._now
         self._moving[i] = [(self._noise, noise)]
-        for row, array in zip(self._rows, self._arrays(policy), strict=True):
+        for row, array in zip(self._rows, self._arrays(policy)):
             if len(array) == 1:
                 row[i] = array[0]
             else:
@@ -210,7 +210,7 @@ class Company:
         half = len(rows) // 2
         weights = (row[:n] for row in rows[:half])
         *biases, gate = (row[:n, None] for row in rows[half:])
-        layers = list(zip(weights, biases, strict=True))
+        layers = list(zip(weights, biases))
         rest = (self.observation[:n], self._noise[:n])
         return filters, self._mean[:n], self._scale[:n], layers, gate, *rest
 
