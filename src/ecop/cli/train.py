@@ -13,6 +13,7 @@ import tyro
 from ecop.cli.commands import parse
 from ecop.envs import ENVS, OPTIONS
 from ecop.errors import UserError, unknown
+from ecop.simulators.processes import interpreter
 from ecop.simulators.where import Where
 
 
@@ -147,7 +148,11 @@ def env_fields(options: Any) -> dict[str, Any]:
         for f in dataclasses.fields(options)
         if getattr(options, f.name) != f.default
     }
-    return given | ({"costs": list(given["costs"])} if "costs" in given else {})
+    if "costs" in given:
+        given["costs"] = list(given["costs"])
+    if "python" in given:
+        given["python"] = interpreter(given["python"])
+    return given
 
 
 def free_folder(parent: Path, stem: str) -> Path:
