@@ -109,8 +109,6 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
         return report
     report.spec = spec
     check_spec(report, spec)
-    if isinstance(made, SimulatorPool):
-        check_known(report, made, limits)
     if not report.healthy:
         return report
     actions = random_actions(spec, episodes)
@@ -137,6 +135,7 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
         check_costs(report, spec, seen)
         if isinstance(made, SimulatorPool):
             check_ends(report, made)
+            check_known(report, made, limits)
     return report
 
 
@@ -150,8 +149,10 @@ def limited(made: JaxEnv | HostTask, limits: Any) -> Spec:
 def check_known(report: Report, env: SimulatorPool, limits: Any) -> None:
     """What training will ask for: costs, limits, a network for images."""
     if env.unknown is not None and limits is None:
-        mend = "fine for ppo, which needs none"
-        report.findings.append(Finding(False, env.unknown, "costs, limits", mend))
+        missing = not env.spec.constraints
+        where = "costs" if missing else "limits"
+        mend = "say where it is" if missing else "fine for ppo, which needs none"
+        report.findings.append(Finding(missing, env.unknown, where, mend))
     size = " x ".join(map(str, env.spec.image or ()))
     report.note(
         env.spec.image is None,
