@@ -1,4 +1,4 @@
-.PHONY: setup demo test test-finetune slow attack check format
+.PHONY: setup demo test test-finetune test-safety slow attack check format
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -39,6 +39,17 @@ FINETUNE := .venv-finetune/bin
 test-finetune: .venv-finetune/ready  ## types and tests of ecop.finetune: about 2 CPU minutes
 	$(FINETUNE)/pyright -p .ci/pyright-finetune.json
 	OMP_NUM_THREADS=1 $(FINETUNE)/pytest tests/finetune tests/exact/test_language.py
+
+# Safety-Gymnasium 1.0.0 and bullet-safety-gym need Gymnasium 0.28 and an older Python.
+OLDER ?= python3.10
+
+.venv-safety/ready:
+	$(OLDER) -m venv .venv-safety
+	.venv-safety/bin/pip install --quiet --disable-pip-version-check safety-gymnasium==1.0.0 bullet-safety-gym==1.4.0
+	@touch $@
+
+test-safety: setup .venv-safety/ready  ## their environments, in workers of that Python
+	$(BIN)/pytest -m slow tests/test_other_python.py
 
 check: test
 

@@ -2,8 +2,10 @@
 
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import ecop
 from ecop import cli
@@ -79,6 +81,45 @@ def test_a_limit_that_does_not_bind():
     assert "keeps the limit" in said(ecop.check_cmdp(Spend(limit=100.0)))
 
 
+class Frames(gymnasium.Env):
+    """Images, negative costs; the cost goes missing in step `lost`."""
+
+    observation_space = spaces.Box(0, 255, (9, 9, 1), np.uint8)
+    action_space = spaces.Discrete(2)
+    horizon, cost_limits = 5, (1.0,)
+
+    def __init__(self, lost=None):
+        self.lost = lost
+
+    def look(self):
+        return self.np_random.integers(0, 255, (9, 9, 1), np.uint8)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.t += 1
+        info = {} if self.t == self.lost else {"cost": -1.0}
+        return self.look(), 1.0, False, False, info
+
+
+def frames():
+    return Frames()
+
+
+def spoilt():
+    return Frames(lost=3)
+
+
+def test_images_and_negative_costs_are_noticed():
+    text = said(ecop.check_cmdp(frames))
+    assert "observations are images, 9 x 9 x 1" in text
+    assert "--network cnn" in text
+    assert "cost is negative in some steps: -1" in text
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -87,6 +128,14 @@ def test_a_limit_that_does_not_bind():
         (["simulators:make_gym", "--horizon", "6", "--limits", "9"], 0, "limit 9"),
         (["simulators:make_gym"], 1, "no time limit"),
         (["probes:Walk", "--horizon", "6"], 0, "probes:Walk: healthy"),
+        (["PointCircle", "--horizon", "20", "--limits", "7"], 0, "limit 7"),
+        (["PointCircle", "--limits", "1", "2"], 1, "1 cost(s) (boundary) but 2 limit"),
+        (["PointCircle", "--costs", "a"], 2, "--costs: only for Gymnasium"),
+        (["PointCircle", "--limits", "ten"], 2, "A limit is a number"),
+        (["simulators:make_gym", "--horizon", "6"], 0, "No limit is known"),
+        (["simulators:make_gym", "--horizon", "6", "--costs", "b"], 1, "no 'b'"),
+        (["test_check:frames"], 0, "observations are images, 9 x 9 x 1"),
+        (["test_check:spoilt"], 1, "PROBLEM  The environment's info has no 'cost'"),
         (["nowhere:f"], 1, "cannot be imported"),
         (["gym:NoSuchEnv-v0"], 1, "NoSuchEnv"),
         (["PointCirle"], 2, "PointCircle"),
@@ -97,4 +146,5 @@ def test_command(args, code, words, capsys):
         cli.main(["check", *args])
     captured = capsys.readouterr()
     assert words in captured.out + captured.err
+    assert "Traceback" not in captured.out + captured.err
     assert stop.value.code == code

@@ -23,7 +23,8 @@ from ecop.config import RunConfig
 from ecop.errors import UserError
 from ecop.interop.gymnasium_in import action_form, leaves
 from ecop.learning.encoders import UNITS
-from ecop.simulators.forms import from_json, to_json, vector
+from ecop.simulators.forms import from_json, to_json
+from ecop.simulators.spaces import vector
 from ecop.training import Learner, TrainConfig, init_seeds
 from ecop.types import Box, Constraint, Discrete, MultiDiscrete, Spec
 from probes import BrightCorner, Recall
@@ -284,7 +285,8 @@ def test_observations_are_flattened_as_gymnasium_does(space):
 
 def test_other_observations_stay_vectors():
     text = spaces.Text(3)
-    assert leaves(spaces.Dict({"a": spaces.Box(0, 1), "b": text})) is None
+    with pytest.raises(UserError, match=r"\['b'\] is of type Text"):
+        leaves(spaces.Dict({"a": spaces.Box(0, 1), "b": text}))
 
 
 @pytest.mark.parametrize(

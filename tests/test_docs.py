@@ -33,6 +33,7 @@ MODULES = {  # what the commands ask for
     "my_costs.py": "def torque(obs, action, *rest):\n    return abs(action[0])\n",
     "my_module.py": "from ecop.envs.point.circle import PointCircle as make_env\n",
 }
+SAFETY = ".venv-safety"  # packages that cannot be installed beside ours
 PLACEHOLDERS = {"TASK": "PointCircle", "NAME": "cpo", "FOLDER": "replay"}
 # What compiles nothing, or only a program that others of these need too.
 SNIPPETS = ["README.md"] + [
@@ -132,6 +133,12 @@ def stopped(server):
 def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    if SAFETY in words:
+        if not (ROOT / SAFETY).exists():
+            pytest.skip("make .venv-safety/ready makes it")
+        (tmp_path / SAFETY).symlink_to(ROOT / SAFETY)
+    elif words[2].startswith("gym:") and ":" in words[2][4:]:
+        pytest.importorskip(words[2].split(":")[1])
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "results").symlink_to(ROOT / "results")

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -51,6 +52,13 @@ def first_steps(env):
         ("tuple", None, ("cost",), [5.0]),
         ("tuple", "tuple", ("cost",), [5.0]),
         ("vector", VectorReward(0, {"effort": 1}), ("effort",), [5.0]),
+        ("vector", ["effort=-reward.1"], ("effort",), [5.0]),
+        (
+            "vector",
+            ["reward=reward.0", "a=-reward.1", "b=reward.1"],
+            ("a", "b"),
+            [5, -5],
+        ),
         ("none", work, ("work",), [5.0]),
         ("none", "simulators:work", ("work",), [5.0]),
         ("none", lambda o, a, n, i, t: t, ("cost",), [0.0]),
@@ -76,11 +84,21 @@ def test_costs_of_every_convention(way, costs, names, values):
 @pytest.mark.parametrize(
     ("way", "costs", "words"),
     [
-        ("none", None, "No cost was found in a whole episode.*speed"),
-        ("vector", None, "VectorReward"),
+        ("vector", None, r"NAME=-reward\.1|name=-reward\.1"),
         ("cost", "costs", "no 'costs'"),
         ("none", NamedCosts(("cost_a",), absent_is_zero=True), "No cost was found"),
         ("cost", "no_such_module:f", "cannot be imported"),
+        ("vector", ["effort=-reward.7"], "entries"),
+        ("vector", ["effort=-reward.1", "cost_a"], "'cost_a' is no entry"),
+        ("vector", ["reward=reward.1"], "needs one entry to maximise"),
+        ("cost", 7, "costs must not be 7"),
+        ("none", "cost", "info has no 'cost' but 'speed'"),
+        ("cost", "tuple", "returns 5 values"),
+        ("sparse", ["cost_a", "cost_b"], "absent_is_zero"),
+        ("vector", VectorReward(0, {"effort": 7}), "entries"),
+        ("none", lambda *_: None, "returned None"),
+        ("none", lambda *_: [1, 2], r"name them all.*f\.names"),
+        ("none", lambda obs: 1.0, "raised TypeError.*next_obs"),
     ],
 )
 def test_a_cost_that_is_not_there_is_an_error(way, costs, words):
@@ -88,21 +106,91 @@ def test_a_cost_that_is_not_there_is_an_error(way, costs, words):
         ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
 
 
+def test_without_costs_only_ppo_trains():
+    env = ecop.from_gymnasium(partial(Gym, "none"), horizon=6)
+    assert env.spec.constraints == ()
+    for limits in (None, [1.0]):
+        with pytest.raises(UserError, match=r"No cost was found.*speed.*ppo"):
+            ecop.train(env, QUICK, limits=limits, iterations=1, **TINY)
+    run = ecop.train(env, "ppo", iterations=2, watch=None, **TINY)
+    assert run.evaluate(episodes=2).summary()["constraints"] == []
+    with pytest.raises(UserError, match="No cost was found"):
+        ecop.from_gymnasium(partial(Gym, "none"), horizon=6, limits=[1.0])
+
+
+def test_limits_that_are_infinite_are_known():
+    env = ecop.from_gymnasium(partial(Gym, "cost"), horizon=6, limits=[np.inf])
+    run = ecop.train(env, QUICK, iterations=1, watch=None, **TINY)
+    assert run.learner.spec.enforced == ()
+    env = ecop.from_gymnasium(partial(Gym, "cost"), horizon=6)
+    with pytest.raises(UserError, match="No limit is known"):
+        ecop.train(env, QUICK, iterations=1, **TINY)
+    assert ecop.train(env, "ppo", iterations=1, watch=None, **TINY).iteration == 1
+
+
 @pytest.mark.parametrize(
-    ("way", "costs", "words"),
+    ("make", "words"),
     [
-        ("none", "cost", "info has no 'cost' but 'speed'"),
-        ("cost", "tuple", "returns 5 values"),
-        ("sparse", ["cost_a", "cost_b"], "absent_is_zero"),
-        ("vector", VectorReward(0, {"effort": 7}), "entries"),
-        ("none", lambda *_: None, "returned None"),
-        ("none", lambda *_: [1, 2], "name them all"),
+        (lambda name: None, "missing a required argument: 'name'.*options"),
+        (Gym("cost"), "is no function.*give its id"),
+        (lambda: 3, "made 3, which is no environment"),
+        (lambda: gymnasium.make_vec("CartPole-v1", 2), "is a vector environment"),
+        ("no_such_package:Env-v0", "'no_such_package' cannot be imported.*--python"),
+        ("NoSuch-v0", "cannot make 'NoSuch-v0'"),
     ],
 )
-def test_a_wrong_adapter_fails_at_the_first_step(way, costs, words):
-    env = ecop.from_gymnasium(partial(Gym, way), horizon=6, costs=costs)
-    with pytest.raises(RuntimeError, match=words):
-        first_steps(env)
+def test_what_is_no_environment_gets_a_sentence(make, words):
+    with pytest.raises(UserError, match=words):
+        ecop.from_gymnasium(make, horizon=6)
+
+
+class Words(gymnasium.Env):
+    """Observations with a text in them, as MiniGrid's."""
+
+    observation_space = spaces.Dict({"x": spaces.Box(0, 1), "mission": spaces.Text(9)})
+    action_space = spaces.Discrete(2)
+
+
+def test_text_in_an_observation_gets_a_sentence():
+    with pytest.raises(UserError, match=r"\['mission'\] is of type Text.*Filter"):
+        ecop.from_gymnasium(Words, horizon=6)
+
+
+class Old:
+    """An environment as Gym had them before 0.26."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, steps=4, cut=False):
+        self.steps, self.cut = steps, cut
+
+    def seed(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def reset(self):
+        self.t = 0
+        return self.rng.uniform(-1, 1, 2).astype(np.float32)
+
+    def step(self, action):
+        self.t += 1
+        over = self.t == self.steps
+        info = {"cost": 1.0} | (
+            {"TimeLimit.truncated": True} if over & self.cut else {}
+        )
+        return self.rng.uniform(-1, 1, 2).astype(np.float32), 1.0, over, info
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("cut", "ended"), [(False, 1), (True, 2)])
+def test_environments_of_before_gymnasium(cut, ended):
+    env = ecop.from_gymnasium(partial(Old, cut=cut), horizon=6, limits=[1.0])
+    assert ecop.check_cmdp(env).healthy is not cut
+    rows = np.zeros(6, np.int32)
+    (one,) = env.play([script(env.spec)], [Part(3, 0, rows)])
+    assert (len(one.reward), one.ended) == (4, ended)
 
 
 def test_limits_by_name():

@@ -133,6 +133,22 @@ def test_modules_that_must_start_quickly_import_no_jax():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_workers_import_what_any_python_runs():
+    """Python 3.8 can read all that a worker imports, and NumPy is all it needs."""
+    code = (
+        "import sys, ecop.simulators.worker, ecop.interop.gymnasium_in; "
+        "print(*(m for m in sys.modules if m.split('.')[0] == 'ecop')); "
+        "sys.exit(bool({'jax', 'gymnasium', 'safetensors', 'rich'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    names = out.stdout.decode().split()
+    assert "ecop.types" in names
+    for name in names:
+        file = Path(sys.modules[name].__file__) if name in sys.modules else None
+        file = file or (ROOT / Path(*name.split(".")[1:])).with_suffix(".py")
+        ast.parse(file.read_text(), feature_version=(3, 8))
+
+
 def test_every_algorithm_file_is_registered():
     files = {f.stem for f in (ROOT / "algorithms").glob("*.py")} - {"__init__"}
     assert files == set(ALGORITHMS)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -83,6 +84,9 @@ def test_one_worker_per_core_and_none_for_a_single_one(monkeypatch):
     alone.play([script(alone.spec)], [Part(3, 0, np.zeros((2, 4), np.float32))])
     assert libsumo.isLoaded(), "it runs in this process"
     alone.close()
+    monkeypatch.delenv("NPROC")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5}, raising=False)
+    assert ecop.make("Grid").workers == 3
     monkeypatch.setenv("NPROC", "many")
     with pytest.raises(UserError, match="NPROC must be a number"):
         ecop.make("Grid")

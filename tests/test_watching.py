@@ -5,15 +5,19 @@ import pty
 import struct
 import subprocess
 import sys
+import time
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import ecop
 from ecop import api, cli, runs
 from ecop.errors import UserError
-from ecop.watching import Quiet, StopOnPlateau, TensorBoard, WandB
+from ecop.watching import Quiet, StopOnPlateau, TensorBoard, WandB, compiling
 from probes import Walk
 
 TINY = {"seeds": 2, "episodes": 2, "hidden": (4,), "critic_epochs": 1}
@@ -375,3 +379,33 @@ def test_the_command_stops_with_patience(tmp_path, capsys):
     assert f"Saved: {path}" in out
     assert runs.read_metrics(path)[-1]["iteration"] < 400
     assert list(path.glob("tensorboard/seed0/*"))
+
+
+def test_compiling_is_said_when_it_happens(tmp_path, monkeypatch):
+    """Not where the program is found in the cache."""
+
+    def heavy(x):
+        for i in range(150):
+            x = jnp.sin(x @ x + i) @ jnp.linalg.inv(x + jnp.eye(4) * i)
+        return x
+
+    x = jnp.ones((4, 4), jnp.float32)
+    kept = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    compilation_cache.reset_cache()
+    said = []
+    try:
+        monkeypatch.setattr(compiling, "AFTER", 0.05)
+        start = time.perf_counter()
+        with compiling.heard(lambda: said.append(1)):
+            jax.block_until_ready(jax.jit(heavy)(x))
+        took = time.perf_counter() - start
+        assert said == [1]
+        jax.clear_caches()
+        monkeypatch.setattr(compiling, "AFTER", took / 2)
+        with compiling.heard(lambda: said.append(2)):
+            jax.block_until_ready(jax.jit(heavy)(x))
+        assert said == [1]
+    finally:
+        jax.config.update("jax_compilation_cache_dir", kept)
+        compilation_cache.reset_cache()

@@ -31,13 +31,9 @@ if TYPE_CHECKING:
     from ecop.budgets import frontier
     from ecop.envs import make
     from ecop.errors import UserError
-    from ecop.interop import (
-        from_gymnasium,
-        make_gymnasium,
-        make_gymnasium_vec,
-        to_safety_gymnasium,
-    )
+    from ecop.interop import make_gymnasium, make_gymnasium_vec, to_safety_gymnasium
     from ecop.interop.check import check_cmdp
+    from ecop.interop.tasks import from_gymnasium
     from ecop.training import TrainConfig
     from ecop.types import Spec
 
@@ -79,9 +75,9 @@ _HOMES = {
     "ecop.budgets": "frontier",
     "ecop.envs": "make",
     "ecop.errors": "UserError",
-    "ecop.interop": "from_gymnasium make_gymnasium make_gymnasium_vec "
-    "to_safety_gymnasium",
+    "ecop.interop": "make_gymnasium make_gymnasium_vec to_safety_gymnasium",
     "ecop.interop.check": "check_cmdp",
+    "ecop.interop.tasks": "from_gymnasium",
     "ecop.training": "TrainConfig",
     "ecop.types": "Spec",
 }

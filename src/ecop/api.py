@@ -46,6 +46,7 @@ from ecop.training import (
 from ecop.types import TrainState
 from ecop.warm import shape_of, warm_states
 from ecop.watching import Watch, watch_of
+from ecop.watching.compiling import heard
 
 if TYPE_CHECKING:
     from ecop.drawing.curves import Curves
@@ -432,7 +433,7 @@ def train(
             task, named = recipe or (env.name, None)
         if recipe is not None:  # the name alone does not say how long an episode is
             options = {"horizon": env.spec.horizon} | options
-            bounds = env.spec.limits if bounds is None and env.spec.enforced else bounds
+            bounds = env.spec.limits if bounds is None and not env.unknown else bounds
     if bounds is not None:
         options = {"limits": bounds} | options
     if start is not None:
@@ -633,11 +634,10 @@ def _train(run: Run, watch: Watch, stopping: threading.Event) -> None:
     total = run.learner.iterations
     spent = max((line["seconds"] for line in run.metrics), default=0.0)
     start = time.perf_counter() - spent
-    if not run.finished:
-        watch.note("Compiling; this takes seconds and is kept for the next time.")
-        if stopping.is_set():
-            raise Stopped(run)
-    with saved_on_fault(run):
+    if stopping.is_set() and not run.finished:
+        raise Stopped(run)
+    words = "Compiling; this takes seconds and is kept for the next time."
+    with saved_on_fault(run), heard(lambda: watch.note(words)):
         for part in run_seeds(run.learner, run.states, plan(run)):
             seconds = time.perf_counter() - start
             _refuse_nonfinite(run, part)

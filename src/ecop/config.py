@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict
 
 from ecop import recipes
-from ecop.algorithms import ALGORITHMS
+from ecop.algorithms import ALGORITHMS, PPO
 from ecop.envs import ENVS, OPTIONS, make
 from ecop.errors import UserError, require, unknown
 from ecop.files import Name
@@ -106,13 +106,12 @@ def build(config: RunConfig, env: Any = None) -> Learner:
             f"The environment's horizon is {spec.horizon}, not {horizon}; give the "
             "horizon where the environment is made."
         )
-    if config.train.limits is not None:
-        spec = spec.with_limits(config.train.limits)
-    elif isinstance(env, SimulatorPool) and spec.constraints and not spec.enforced:
-        raise UserError(
-            f"No limit is known for the costs {', '.join(spec.cost_names)}; give "
-            "limits=[...] (--limits), or inf to only measure them."
-        )
+    limits = config.train.limits
+    unknown = env.unknown if isinstance(env, SimulatorPool) else None
+    if limits is not None and (spec.constraints or unknown is None):
+        spec = spec.with_limits(limits)
+    elif unknown and (limits is not None or not isinstance(config.algorithm, PPO)):
+        raise UserError(unknown)
     learner = Learner(env, spec, config.algorithm, config.train)
     _ = learner.encoder  # refused here, before a folder is made
     return learner
@@ -202,10 +201,11 @@ def refuse_code(config: RunConfig, path: Any, how: str) -> None:
     """
     if ":" not in config.task or config.env_options is None:
         return
-    costs = config.env_options.get("costs")
+    costs, python = (config.env_options.get(name) for name in ("costs", "python"))
     names = [config.task, *(costs if isinstance(costs, list) else [costs])]
-    code = ", ".join(f"'{name}'" for name in names if ":" in str(name))
+    code = ", ".join(f"'{name}'" for name in names if ":" in str(name))[:300]
+    code += "" if python is None else f", by the program {python!r:.300}"
     raise UserError(
-        f"'{path}' names code that would be imported and run: {code[:300]}. If you "
-        f"trust whoever wrote it, say so: {how}."
+        f"'{path}' names code that would be imported and run: {code}. If you trust "
+        f"whoever wrote it, say so: {how}."
     )

@@ -17,7 +17,7 @@ import numpy as np
 from ecop.errors import UserError
 from ecop.player import Player
 from ecop.simulators.acting import CLIP
-from ecop.simulators.forms import Chosen, Combined, Scaled
+from ecop.simulators.spaces import Chosen, Combined, Scaled
 
 OPSET, IR = 17, 8  # what runtimes of 2022 and later read
 MOST = 2**31 - 2**20  # bytes that a file can hold
@@ -206,7 +206,7 @@ def middle(graph: Graph, array: np.ndarray) -> str:
 
 
 def act(graph: Graph, form: Scaled | Chosen | Combined, x: str) -> str:
-    """The most likely action as the environment wants it (`simulators/forms.py`)."""
+    """The most likely action as the environment wants it (`simulators/spaces.py`)."""
     if isinstance(form, Scaled):
         low = form.low.astype(np.float64)
         half = (form.high.astype(np.float64) - low) / 2.0

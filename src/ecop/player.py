@@ -21,14 +21,8 @@ from ecop import files
 from ecop.errors import UserError
 from ecop.files import Count, Name, Within
 from ecop.simulators.acting import act_together, forgotten
-from ecop.simulators.forms import (
-    ActionDocument,
-    Forms,
-    Leaf,
-    from_json,
-    to_json,
-    vector,
-)
+from ecop.simulators.forms import ActionDocument, Forms, Leaf, from_json, to_json
+from ecop.simulators.spaces import vector
 from ecop.types import Box, HostPolicy, MultiDiscrete
 
 FORMAT = 1  # of the file

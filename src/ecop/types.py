@@ -8,6 +8,7 @@ files of host environments (NumPy simulators) can use it in worker processes.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from typing import (
     TYPE_CHECKING,
@@ -15,6 +16,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    Union,
     runtime_checkable,
 )
 
@@ -70,7 +72,7 @@ class MultiDiscrete:
         return self.n - len(self.sizes)
 
 
-Action = Box | Discrete | MultiDiscrete
+Action = Union[Box, Discrete, MultiDiscrete]
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,8 @@ class Playing(Protocol):
         ...
 
 
-HostTask = HostEnv | Playing
+if sys.version_info >= (3, 10):  # workers of an older Python have no use for it
+    HostTask = HostEnv | Playing
 
 
 class Played(NamedTuple):

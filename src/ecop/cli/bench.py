@@ -73,7 +73,7 @@ def run_command(argv: list[str]) -> int:
         preset: Preset = "default"
         """options of the algorithms: what a user gets, or the paper's"""
         workers: int | None = None
-        """cells at a time, one core each; default: the number of cores"""
+        """cells at a time, one core each; default: NPROC, or the cores of ours"""
         on: Literal["local", "ray"] = "local"
         """where the cells run"""
         address: str | None = None

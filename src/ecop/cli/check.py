@@ -40,11 +40,14 @@ def check(
         raise UserError(f"--episodes must be at least 2, not {episodes}.")
     fields: dict[str, Any] = {}
     if ":" in env:
-        fields = env_fields(gymnasium) | {"limits": limits}
+        fields = env_fields(gymnasium)
     elif env not in ENVS:
         raise UserError(unknown("task", env, ENVS))
-    if horizon is not None:
-        fields["horizon"] = horizon
+    elif env_fields(gymnasium):
+        given = ", ".join(f"--{name}" for name in env_fields(gymnasium))
+        raise UserError(f"{given}: only for Gymnasium environments.")
+    given = {"horizon": horizon, "limits": limits}
+    fields |= {name: value for name, value in given.items() if value is not None}
     from ecop.interop.check import check_cmdp
 
     report = check_cmdp(env, episodes=episodes, **fields)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +28,35 @@ def dispatch(argv: list[str], commands: Commands, usage: str) -> int:
 
 def parse(kind: Any, command: str, argv: list[str]) -> Any:
     """Call `kind` with the options; tyro exits with code 2 and a hint on a bad one."""
+    refuse_words(argv)
     return tyro.cli(
         kind,
         prog=f"ecop {command}",
         args=argv,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        config=(
+            tyro.conf.FlagCreatePairsOff,
+            tyro.conf.OmitArgPrefixes,
+            tyro.conf.DisallowNone,
+        ),
     )
+
+
+def refuse_words(argv: list[str]) -> None:
+    """Refuse limits that are no numbers; say what a limit is."""
+    for i, option in enumerate(argv):
+        name, _, first = option.partition("=")
+        if name != "--limits":
+            continue
+        given = itertools.takewhile(lambda x: not re.match("-+[a-z]", x), argv[i + 1 :])
+        for word in [first] if first else given:
+            try:
+                float(word)
+            except ValueError:
+                raise UserError(
+                    f"A limit is a number, the most that a cost may be on average when "
+                    f"summed over an episode, not '{word}'; one per cost, 'inf' "
+                    "switches a constraint off."
+                ) from None
 
 
 def load(path: Path, *, trust: bool) -> Any:

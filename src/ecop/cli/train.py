@@ -13,6 +13,7 @@ import tyro
 from ecop.cli.commands import parse
 from ecop.envs import ENVS, OPTIONS
 from ecop.errors import UserError, unknown
+from ecop.simulators.processes import interpreter
 from ecop.simulators.where import Where
 
 
@@ -114,11 +115,15 @@ class GymnasiumOptions:
     """Where the costs of a Gymnasium environment are, and where it runs."""
 
     costs: tuple[str, ...] | None = None
-    """keys of info, "tuple" (6-tuple step), or module:function; default: found out"""
+    """keys of info, "tuple" (6-tuple step), NAME=-reward.1 (entry 1 of a vector reward,
+    times -1), or module:function; default: found out"""
     workers: int = 0
     """processes to run the episodes in; 0: this one"""
     timeout: float = 60.0
     """seconds after which a step that has not returned counts as hung"""
+    python: str | None = None
+    """another Python, with the environment's packages, to run it in: a path such as
+    OTHER_VENV/bin/python, or the virtual environment; default: this one"""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,11 @@ def env_fields(options: Any) -> dict[str, Any]:
         for f in dataclasses.fields(options)
         if getattr(options, f.name) != f.default
     }
-    return given | ({"costs": list(given["costs"])} if "costs" in given else {})
+    if "costs" in given:
+        given["costs"] = list(given["costs"])
+    if "python" in given:
+        given["python"] = interpreter(given["python"])
+    return given
 
 
 def free_folder(parent: Path, stem: str) -> Path:

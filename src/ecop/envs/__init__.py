@@ -56,7 +56,7 @@ def make(name: str, **options: Any) -> Any:
     Besides our own: "gym:ID" for Gymnasium's, "module:function" for yours.
     """
     if ":" in name:
-        return importlib.import_module("ecop.interop").from_name(name, **options)
+        return importlib.import_module("ecop.interop.tasks").from_name(name, **options)
     if name not in ENVS:
         raise UserError(unknown("task", name, ENVS))
     module, _, attribute = ENVS[name].partition(":")

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from ecop.errors import UserError
+from ecop.interop.tasks import from_gymnasium, in_order
 from ecop.rollout import episode_keys
 from ecop.simulators.acting import script
 from ecop.simulators.pool import SimulatorError, SimulatorPool
@@ -99,16 +100,18 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
     """
     name = env if isinstance(env, str) else type(env).__name__
     report = Report(name)
+    limits = options.pop("limits", None)
     try:
         made = resolve(env, options)
+        spec = made.spec if limits is None else limited(made, limits)
     except UserError as error:
         report.note(False, "", str(error), "making the environment", "see above")
         return report
-    report.spec = made.spec
-    check_spec(report, made.spec)
+    report.spec = spec
+    check_spec(report, spec)
     if not report.healthy:
         return report
-    actions = random_actions(made.spec, episodes)
+    actions = random_actions(spec, episodes)
     play = player(made)
     seeds = np.arange(1, episodes + 1, dtype=np.uint32)
     try:
@@ -116,22 +119,49 @@ def check_cmdp(env: Any, *, episodes: int = EPISODES, **options: Any) -> Report:
         again = play_anew(env, options, made)(seeds, actions)
         other = play(seeds + np.uint32(1000), actions)
     except (SimulatorError, UserError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, UserError) else error
         report.note(
-            *(False, "", str(error).strip(), "an episode of random actions"),
+            *(False, "", str(cause).strip(), "an episode of random actions"),
             "make the environment run with any action of its space",
         )
         return report
     finally:
         if isinstance(made, HostTask) and made is not env:
             made.close()
-    check_shapes(report, made.spec, seen)
+    check_shapes(report, spec, seen)
     if report.healthy:
-        check_episodes(report, made.spec, seen, again, other)
-        check_clock(report, made.spec, seen)
-        check_costs(report, made.spec, seen)
+        check_episodes(report, spec, seen, again, other)
+        check_clock(report, spec, seen)
+        check_costs(report, spec, seen)
         if isinstance(made, SimulatorPool):
             check_ends(report, made)
+            check_known(report, made, limits)
     return report
+
+
+def limited(made: JaxEnv | HostTask, limits: Any) -> Spec:
+    """The spec of a task with other limits, in order or by name."""
+    if isinstance(made, SimulatorPool) and made.unknown and not made.spec.constraints:
+        raise UserError(made.unknown)
+    return made.spec.with_limits(in_order(limits, made.spec.cost_names))
+
+
+def check_known(report: Report, env: SimulatorPool, limits: Any) -> None:
+    """What training will ask for: costs, limits, a network for images."""
+    if env.unknown is not None and limits is None:
+        missing = not env.spec.constraints
+        where = "costs" if missing else "limits"
+        mend = "say where it is" if missing else "fine for ppo, which needs none"
+        report.findings.append(Finding(missing, env.unknown, where, mend))
+    size = " x ".join(map(str, env.spec.image or ()))
+    report.note(
+        env.spec.image is None,
+        "observations are no images",
+        f"observations are images, {size}",
+        "the observation space",
+        "train with --network cnn (network='cnn')",
+        problem=False,
+    )
 
 
 def play_anew(
@@ -163,8 +193,6 @@ def resolve(env: Any, options: dict[str, Any]) -> JaxEnv | HostTask:
         return make(env, **options)
     if isinstance(getattr(env, "spec", None), Spec):
         return env
-    from ecop.interop import from_gymnasium
-
     if callable(env):
         return from_gymnasium(env, **options)
     return from_gymnasium(lambda: copy.deepcopy(env), **options)

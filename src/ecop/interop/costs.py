@@ -6,24 +6,29 @@ with. None of them invents a zero: a cost that is not where it should be is an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ecop.errors import UserError
+from ecop.simulators.wire import imported, reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    # What a step of an environment returned: (observation, reward, terminated,
+    # truncated, info), or with a cost in third place. The info is the last of either.
+    Taken = tuple[Any, ...]
 
 WAYS = (
     'costs="costs" (an array), costs="cost" (one number), '
     'costs=["cost_a", ...] (named keys), costs="tuple" (6-tuple step), '
-    "costs=VectorReward(...), or costs=a function (obs, action, next_obs, info, t)"
+    'costs=["energy=-reward.1"] (entry 1 of a vector reward, times -1), '
+    "or costs=a function (obs, action, next_obs, info, t)"
 )
-
-
-# What a step of an environment returned: (observation, reward, terminated, truncated,
-# info), or with a cost in third place. The info is the last entry of either.
-Taken = tuple[Any, ...]
+ENTRY = re.compile(r"(\w+)=([+-]?)reward\.(\d{1,6})")  # name, sign, index
 
 
 class Costs(Protocol):
@@ -129,12 +134,12 @@ class VectorReward:
 
     reward: index of the entry to maximise
     costs: name -> index of an entry to keep low
-    sign: of the costs; -1, the default, because such entries are penalties
+    sign: of the costs, or of each; -1, the default, because such entries are penalties
     """
 
     reward: int
     costs: Mapping[str, int]
-    sign: float = -1.0
+    sign: float | tuple[float, ...] = -1.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,7 +157,8 @@ class VectorReward:
                 f"VectorReward asks for entries {places}, but the environment's "
                 f"reward has the shape {np.shape(step[1])}."
             )
-        return float(entries[self.reward]), (self.sign * entries[places[1:]]).tolist()
+        costs = np.multiply(self.sign, entries[places[1:]])
+        return float(entries[self.reward]), costs.tolist()
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,15 @@ class CostFunction:
         self, step: Taken, before: Any, action: Any, t: int
     ) -> tuple[float, list[float]]:
         """Call it."""
-        value = self.function(before, action, step[0], step[-1], t)
+        try:
+            value = self.function(before, action, step[0], step[-1], t)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"The cost function raised {type(error).__name__}: {error}; it is "
+                "called with (obs, action, next_obs, info, t)."
+            ) from error
         if value is None:
             raise UserError("The cost function returned None; return a number.")
         return float(step[1]), vector(value, len(self.names))
@@ -180,7 +194,8 @@ def vector(value: Any, size: int) -> list[float]:
     if array.shape != (size,):
         raise UserError(
             f"A step gave costs of shape {array.shape} where {size} were expected; "
-            "name them all, e.g. costs=CostFunction(f, names=('a', 'b'))."
+            "name them all, e.g. costs=CostFunction(f, names=('a', 'b')), or write "
+            "f.names = ('a', 'b') below your function f."
         )
     return array.tolist()
 
@@ -199,3 +214,82 @@ def detect(first: Taken, cost_names: Sequence[str] | None) -> Costs | None:
         return TupleCost(single)
     named = tuple(key for key in info if key.startswith("cost_"))
     return NamedCosts(named) if named else None
+
+
+@dataclass(frozen=True)
+class NoCosts:
+    """An environment without costs, for an algorithm that needs none."""
+
+    names: tuple[str, ...] = ()
+
+    def read(
+        self, step: Taken, before: Any, action: Any, t: int
+    ) -> tuple[float, list[float]]:
+        """Take the reward alone."""
+        return float(step[1]), []
+
+
+ADAPTERS = (
+    ArrayCosts,
+    NamedCosts,
+    ScalarCost,
+    TupleCost,
+    VectorReward,
+    CostFunction,
+    NoCosts,
+)
+
+
+def as_costs(costs: Any) -> Costs | None:
+    """The adapter a `costs` argument asks for; None if it is to be found out."""
+    if costs is None or costs == "costs" or isinstance(costs, ADAPTERS):
+        return None if isinstance(costs, str) else costs
+    if isinstance(costs, (list, tuple)):
+        if any(isinstance(key, str) and ENTRY.fullmatch(key) for key in costs):
+            return entries(costs)
+        return as_costs(costs[0]) if len(costs) == 1 else NamedCosts(tuple(costs))
+    if isinstance(costs, str) and ENTRY.fullmatch(costs):
+        return entries([costs])
+    if isinstance(costs, str) and ":" in costs:
+        costs = imported(costs)
+    if callable(costs):
+        name = getattr(costs, "__name__", "cost")
+        names = getattr(costs, "names", ("cost" if name == "<lambda>" else name,))
+        return CostFunction(costs, tuple(names))
+    if not isinstance(costs, str):
+        raise UserError(f"costs must not be {costs!r:.60}; say where it is: {WAYS}.")
+    known = {"cost": ScalarCost(), "tuple": TupleCost()}
+    return known.get(costs) or NamedCosts((costs,))
+
+
+def entries(words: Sequence[str]) -> VectorReward:
+    """Entries of a vector reward, such as "energy=-reward.1".
+
+    What is maximised is entry 0, or what "reward=reward.2" names.
+    """
+    found: dict[str, tuple[float, int]] = {}
+    for word in words:
+        match = ENTRY.fullmatch(word)
+        if match is None or match[1] in found:
+            raise UserError(
+                f"'{word}' is no entry of a vector reward, or named twice; write "
+                "NAME=reward.INDEX, or NAME=-reward.INDEX for a penalty."
+            )
+        found[match[1]] = (-1.0 if match[2] == "-" else 1.0, int(match[3]))
+    sign, reward = found.pop("reward", (1.0, 0))
+    if sign < 0 or not found:
+        raise UserError(
+            "A vector reward needs one entry to maximise, reward=reward.INDEX (default "
+            "0) and costs, NAME=-reward.INDEX."
+        )
+    signs = tuple(sign for sign, _ in found.values())
+    return VectorReward(reward, {name: i for name, (_, i) in found.items()}, signs)
+
+
+def plain_costs(costs: Any) -> Any:
+    """The `costs` argument as JSON, where it can be; otherwise None."""
+    if isinstance(costs, str):
+        return costs
+    if isinstance(costs, (list, tuple)):
+        return list(costs)
+    return None if isinstance(costs, ADAPTERS) else reference(costs)

@@ -162,7 +162,7 @@ def act_together(
     """
     if memory is None:
         memory = forgotten(policy, len(observation))
-    pairs = zip(policy.weights, policy.biases, strict=True)
+    pairs = zip(policy.weights, policy.biases)
     layers = [(w[h % len(w)], b[h % len(b)]) for w, b in pairs]
     gate = policy.gate[h % len(policy.gate)]
     filters, recurrent = (
@@ -209,7 +209,7 @@ class Company:
         self._memory[i] = 0.0
         self._start[i] = self._now
         self._moving[i] = [(self._noise, noise)]
-        for row, array in zip(self._rows, self._arrays(policy), strict=True):
+        for row, array in zip(self._rows, self._arrays(policy)):
             if len(array) == 1:
                 row[i] = array[0]
             else:
@@ -261,7 +261,7 @@ class Company:
         half = len(rows) // 2
         weights = (row[:n] for row in rows[:half])
         *biases, gate = (row[:n, None] for row in rows[half:])
-        layers = list(zip(weights, biases, strict=True))
+        layers = list(zip(weights, biases))
         seen = self._mean[:n], self._scale[:n], layers, gate
         rest = self.observation[:n], self._noise[:n], self._memory[:n]
         return filters, recurrent, *seen, *rest

@@ -72,7 +72,7 @@ def number(x: Any, name: str) -> float:
 
 def flag(x: Any, name: str) -> bool:
     """True or False, and nothing that is only like it."""
-    if not isinstance(x, bool | np.bool_):
+    if not isinstance(x, (bool, np.bool_)):
         raise Misbehaved(f"{name} must be True or False, not {x!r:.60}.")
     return bool(x)
 

@@ -60,7 +60,6 @@ class Cue(NamedTuple):
 
 
 KINDS = "fiub"  # of the types of numbers that an observation may have
-Feed = Callable[[bool], Cue | None]  # (whether to wait) -> the next one, if any
 
 
 class Episode:
@@ -109,8 +108,11 @@ class Player:
         h, seed = len(self.now.rewards), self.now.cue.part.seed
         return f"in step {h} of the episode with seed {seed}"
 
-    def play(self, feed: Feed) -> Iterator[tuple[int, Record]]:
-        """Play what `feed` gives; yield number and record as episodes end."""
+    def play(self, feed: Callable[[bool], Cue | None]) -> Iterator[tuple[int, Record]]:
+        """Play what `feed` gives; yield number and record as episodes end.
+
+        feed: (whether to wait) -> the next one, if any
+        """
         self._leave()
         pulse, episodes, horizon = self.pulse, self.episodes, self.spec.horizon
         shape = (self.spec.observation_size,)

@@ -167,6 +167,8 @@ class SimulatorPool:
         name: what reports call the task
         busy: share of the time since the last batch that workers were at work
         recipe: name and options to build the same pool again, where that is possible
+        unknown: what must be known before training, a sentence; None: nothing more
+        python: interpreter of the workers; None: this one
         film: how the task shows an episode; without one the pool is not `Filmed`
 
     """
@@ -183,17 +185,22 @@ class SimulatorPool:
         forms: Forms | None = None,
         name: str = "SimulatorPool",
         recipe: tuple[str, dict[str, Any]] | None = None,
+        unknown: str | None = None,
+        python: str | None = None,
     ) -> None:
         longest = threading.TIMEOUT_MAX / (1.0 + SHARE)
         if workers < 0 or not 0 < timeout < longest:
             raise UserError("workers must be zero or more, and timeout positive.")
         if live < 1:
             raise UserError(f"live must be at least 1, not {live}.")
+        workers = max(workers, 1) if python else workers
         self.spec = spec
         self.forms = forms
         self.name = name
         self.recipe = recipe
         self.film = film
+        self.unknown = unknown
+        self.python = python
         self.workers = workers
         self.live = live
         self.timeout = timeout
@@ -206,7 +213,7 @@ class SimulatorPool:
         self._workers: list[Worker] = []
         self._done: float | None = None  # when the last batch was
         if workers:
-            self._employ(Processes(workers))
+            self._employ(Processes(workers, python))
 
     def play(
         self, policies: list[HostPolicy], parts: list[Part], ahead: Sequence[int] = ()

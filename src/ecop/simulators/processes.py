@@ -3,7 +3,8 @@
 A worker is the leader of its own process group; it ends, with all it started, when its
 parent is gone, and a call of a simulator that outlasts the time-out ends it too. It is
 started by name, not through `__main__`: a script needs no guard, and nothing here
-imports JAX. Messages are JSON and raw arrays (wire.py). POSIX only.
+imports JAX. Messages are JSON and raw arrays (wire.py), so a worker may be of another
+Python, with packages that ours could not have beside it. POSIX only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import uuid
 import weakref
 from collections.abc import Sequence
@@ -21,8 +23,11 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import numpy as np
+
+from ecop.errors import UserError
 from ecop.simulators import guard
-from ecop.simulators.wire import pack
+from ecop.simulators.wire import decode, encode, pack, unpack
 
 GRACE = 5.0  # s, for a worker to end by itself after its time-out
 
@@ -41,27 +46,106 @@ class Fault(Exception):
         self.innocent = innocent
 
 
+def interpreter(python: Any) -> str:
+    """The path of another Python, given as such or as its virtual environment."""
+    if not isinstance(python, (str, os.PathLike)):
+        raise UserError(f"python must be the path of an interpreter, not {python!r}.")
+    path = os.path.abspath(os.path.expanduser(python))  # no links followed: venvs
+    path = os.path.join(path, "bin", "python") if os.path.isdir(path) else path
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise UserError(f"There is no Python at '{path}'.")
+    return path
+
+
+def program(handles: tuple[int, int], *, foreign: bool) -> str:
+    """What a worker runs; another Python finds our source, but none of our packages."""
+    if not foreign:
+        path, serve = f"sys.path[:] = {sys.path!r}", "ecop.simulators.worker"
+        return f"import sys; {path}; from {serve} import serve; serve(*{handles})"
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return FOREIGN.format(
+        trace=handles[1],
+        folders=own_folders(),
+        file=os.path.join(home, "__init__.py"),
+        home=home,
+        handles=handles,
+    )
+
+
+FOREIGN = """
+import os, sys
+
+def fail(text):
+    os.write({trace}, text.encode())
+    os._exit(1)
+
+if sys.version_info < (3, 8):
+    fail("Workers need Python 3.8 or newer, not %d.%d." % sys.version_info[:2])
+from importlib.util import module_from_spec, spec_from_file_location
+sys.path += {folders!r}
+spec = spec_from_file_location("ecop", {file!r}, submodule_search_locations=[{home!r}])
+sys.modules["ecop"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["ecop"])
+try:
+    from ecop.simulators.worker import serve
+except ImportError as error:
+    fail("Workers need NumPy: %s." % error)
+serve(*{handles})
+"""
+
+
+def own_folders() -> list[str]:
+    """Folders of the path that are the user's, not of installed packages."""
+    installed = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
+    packages = ("site-packages", "dist-packages", "lib-dynload")
+    return [
+        path
+        for path in map(os.path.abspath, sys.path)
+        if os.path.isdir(path)
+        and os.path.realpath(path) not in installed
+        and os.path.basename(path) not in packages
+    ]
+
+
+def surroundings(*, foreign: bool) -> dict[str, str]:
+    """Variables of a worker; another Python gets none that leads to our packages."""
+    ours = ("PYTHONHOME", "PYTHONPATH") if foreign else ()
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def ask(python: str, call: Any) -> tuple[Any, list[np.ndarray]]:
+    """What a call returns in another Python: plain values and arrays."""
+    line = Process(pack({"kind": "ask", "call": encode(call)}, ()), python)
+    try:
+        head, arrays = unpack(line.hear()[0])
+    except Fault as fault:
+        raise UserError(f"'{python}' cannot be used: {fault}") from None
+    finally:
+        line.end()
+    if head["kind"] == "refused":
+        raise UserError(f"{head['error']} (in '{python}')")
+    if head["kind"] == "error":
+        raise UserError(f"The environment failed in '{python}':\n{head['error']}")
+    return decode(head["value"]), arrays
+
+
 class Process:
     """A process that plays, and the line to it."""
 
     slack = GRACE  # s that its answers may take beyond what the simulators may
 
-    def __init__(self, start: bytes) -> None:
+    def __init__(self, start: bytes, python: str | None = None) -> None:
         mark = uuid.uuid4().hex
         ours, theirs = Pipe()
         trace, trace_end = os.pipe()
         os.set_blocking(trace, False)
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            "from ecop.simulators.worker import serve; "
-            f"serve({theirs.fileno()}, {trace_end})"
-        )
+        handles = theirs.fileno(), trace_end
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [python or sys.executable, "-c", program(handles, foreign=bool(python))],
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), trace_end),
+            pass_fds=handles,
             start_new_session=True,
-            env={**os.environ, guard.MARK: mark},
+            env={**surroundings(foreign=bool(python)), guard.MARK: mark},
         )
         theirs.close()
         os.close(trace_end)
@@ -136,12 +220,12 @@ def _end(
 class Processes:
     """A crew of processes on this machine."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, python: str | None = None) -> None:
+        self.size, self.python = size, python
 
     def hire(self, start: bytes) -> Process:
         """Start one more."""
-        return Process(start)
+        return Process(start, self.python)
 
     def publish(self, policies: bytes) -> bytes:
         """What `give` wants of the policies of a batch."""

@@ -45,6 +45,11 @@ class Where:
                 f"{type(env).__name__} is computed in this process; Ray plays SUMO's "
                 "tasks, gym:ID, module:function and what ecop.from_gymnasium makes."
             )
+        if env.python is not None:
+            raise UserError(
+                f"--on ray plays with the Python of each node, not '{env.python}'; "
+                "leave one of them away."
+            )
         with (
             connected(self.address, self.actors) as ray,
             contextlib.closing(Actors(ray, self.actors)) as crew,

@@ -1,7 +1,8 @@
 """What crosses between processes: JSON and raw arrays, never pickles.
 
 A function or class goes as "module:attribute" and is imported at the other end, so
-nothing that was not written in a module can travel. Imports no JAX.
+nothing that was not written in a module can travel. Imports no JAX, and runs on the
+Python of any worker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ecop.errors import UserError
 def pack(head: dict[str, Any], arrays: Sequence[np.ndarray]) -> bytes:
     """One message: a line of JSON, then the arrays' bytes."""
     forms = [(array.dtype.str, array.shape) for array in arrays]
-    line = json.dumps(head | {"arrays": forms}).encode() + b"\n"
+    line = json.dumps({**head, "arrays": forms}).encode() + b"\n"
     return line + b"".join(array.tobytes() for array in arrays)
 
 
@@ -69,10 +70,21 @@ def reference(function: Any) -> str | None:
     return f"{module}:{path}" if found == function else None
 
 
+class Encoded(NamedTuple):
+    """What `encode` gave already, in another process, or {"name": ...} by hand.
+
+    This process need not be able to import it.
+    """
+
+    value: Any
+
+
 def encode(x: Any) -> Any:
     """Plain values, named functions, records of them and partial calls, as JSON."""
-    if x is None or isinstance(x, bool | int | float | str):
+    if x is None or isinstance(x, (bool, int, float, str)):
         return x
+    if isinstance(x, Encoded):
+        return x.value
     if isinstance(x, list):
         return [encode(value) for value in x]
     if isinstance(x, dict) and all(isinstance(key, str) for key in x):
@@ -80,9 +92,11 @@ def encode(x: Any) -> Any:
     if type(x) is tuple:
         return {"tuple": [encode(value) for value in x]}
     if isinstance(x, functools.partial):
-        return _call(x.func, list(x.args), x.keywords) | {"partial": True}
+        return {**_call(x.func, list(x.args), x.keywords), "partial": True}
     if isinstance(x, tuple):  # with named fields
-        return _call(type(x), [], dict(zip(x._fields, x, strict=True)))  # pyright: ignore
+        return _call(type(x), [], x._asdict())  # pyright: ignore
+    if isinstance(x, np.ndarray):
+        return _call(np.array, [x.tolist()], {"dtype": x.dtype.str})
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
         return _call(type(x), [], fields)

@@ -1,7 +1,8 @@
 """What runs in a worker process: it plays the parts it is sent until its parent ends.
 
 A worker is the leader of its own process group; it ends, with all it started, when its
-parent is gone, and a call of a simulator that outlasts the time-out ends it too.
+parent is gone, and a call of a simulator that outlasts the time-out ends it too. It may
+be of another Python than the parent (3.8 or newer) with NumPy alone.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ecop.errors import UserError
 from ecop.simulators import guard
 from ecop.simulators.player import Cue, Player
-from ecop.simulators.wire import decode, pack, unpack
+from ecop.simulators.wire import decode, encode, pack, unpack
 from ecop.types import HostPolicy, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Message = tuple[dict[str, Any], list[np.ndarray]]
 
 START_TIMEOUT = 120.0  # s, to import the simulator
 SHARE = 0.1  # of the time-out: how often it is set anew, and how late it may be
 
-Message = tuple[dict[str, Any], list[np.ndarray]]
 GONE: Message = ({"kind": "close"}, [])  # what a parent says by its end
 
 
@@ -114,6 +119,9 @@ def _serve(connection: Connection, trace_handle: int) -> None:
     head, _ = inbox.get()
     if head["kind"] == "close":
         return
+    if head["kind"] == "ask":
+        _answer(head["call"], send)
+        return
     player: Player | None = None
     watch = Watch(trace_handle, START_TIMEOUT, lambda: send("pulse"))
     policies: list[HostPolicy] = []
@@ -164,6 +172,18 @@ def _serve(connection: Connection, trace_handle: int) -> None:
         watch.rest()
         where = "" if player is None else f"({player.where})\n"
         send("error", error=where + traceback.format_exc())
+
+
+def _answer(call: Any, send: Callable[..., None]) -> None:
+    """Call what is asked for; it returns what `encode` takes, and arrays."""
+    try:
+        with guard.staying("The environment"):
+            value, arrays = decode(call)()
+        send("answer", *arrays, value=encode(value))
+    except UserError as error:
+        send("refused", error=str(error))
+    except Exception:
+        send("error", error=traceback.format_exc())
 
 
 def _read(connection: Connection, inbox: SimpleQueue[Message]) -> None:
