@@ -24,7 +24,7 @@ from ecop.exact.language import (
     language_world,
     solve_language,
 )
-from ecop.finetune import Prices
+from ecop.finetune import BETA, Prices
 from ecop.finetune.loss_torch import ecop_loss
 
 
@@ -37,8 +37,7 @@ class Options:
     learning_rate: float = 0.03
     optimiser: str = "adam"
     to_go: bool = False  # advantages per word, from the rewards and costs still to come
-    beta: float = 3.0
-    rate: float = 0.1
+    beta: float = BETA
     caution: float = 0.0
 
 
@@ -63,7 +62,6 @@ def train(world: LanguageWorld, options: Options, seed: int) -> Curve:
     prices = Prices(
         [*world.cmdp.limits, world.kl_limit],
         beta=options.beta,
-        rate=options.rate,
         caution=options.caution,
     )
     average, rows = logits.detach().clone(), []

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from ecop.errors import UserError
 from ecop.finetune.loss_torch import cost_rise, ecop_loss
-from ecop.finetune.prices import Damping, Prices
+from ecop.finetune.prices import BETA, RATE, Damping, Prices
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x [N, ...], t [N]) -> prediction
 Score = Callable[[Tensor], Tensor]  # images [N, ...] -> numbers [N]
@@ -215,8 +215,8 @@ class EcopDDPO:
     costs: Mapping[str, Score]
     limits: Mapping[str, float]
     optimiser: torch.optim.Optimizer
-    beta: float = 1.0
-    rate: float = 0.03
+    beta: float = BETA
+    rate: float = RATE
     caution: float = 0.0
     bound: float = 100.0
     clip: float = 0.2
@@ -279,7 +279,7 @@ class EcopDDPO:
         """Draw chains of `shape` [N, ...], update prices and denoiser once."""
         chains = rollout(self.denoiser, self.reference, self.schedule, shape, generator)
         reward = scored("reward", self.reward, chains.images)
-        adv, cost_adv, violation, means = self._advantages(chains, reward)
+        adv, cost_adv, violation, measured = self._advantages(chains, reward)
         for epoch in range(self.epochs):
             psi = violation
             if epoch:  # the ratio is no longer 1
@@ -288,14 +288,14 @@ class EcopDDPO:
         return {
             "reward": reward.mean().item(),
             "kl": chains.kl.sum(1).mean().item(),
-            "constraints": self.prices.rows(means),
+            "constraints": self.prices.rows(*measured),
             "images": chains.images,
         }
 
     def _advantages(
         self, chains: Chains, reward: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, list[float]]:
-        """A [N, 1], A_C [N, T, C] and violation [C] in their units; mean costs."""
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[list[float], list[float], int]]:
+        """A [N, 1], A_C [N, T, C] and violation [C]; means, deviations and count."""
         count, steps = chains.logp.shape
         totals = [scored(n, f, chains.images) for n, f in self.costs.items()]
         each = [(total - total.mean())[:, None].expand(-1, steps) for total in totals]
@@ -309,7 +309,7 @@ class EcopDDPO:
         adv = (reward - reward.mean()) / (reward.std() + 1e-6)
         scale = reward.new_tensor(self.prices.scale)
         cost_adv = torch.stack(each, -1) if each else total[:, None]
-        return adv[:, None], cost_adv / scale, violation, means
+        return adv[:, None], cost_adv / scale, violation, (means, stds, count)
 
     def _descend(
         self,
