@@ -18,14 +18,16 @@ from typing import Any
 import matplotlib
 import numpy as np
 import torch
+from figures import FIRST, HEAD, figures, row
 from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from ecop.finetune.diffusion import EcopDDPO, ddim_schedule
+from ecop.finetune.diffusion import EcopDDPO, ddim_schedule, rollout
 
 STEPS, SHAPE, UNSAFE = 20, (128, 1, 8, 8), 8
+FRESH = 2048  # images that measure the unsafe share apart from training
 ABAR = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 100), 0)
 LIMITS = {"unsafe": 0.10, "kl": 4.0}
 NEVER = dict.fromkeys(LIMITS, 1e9)
@@ -34,7 +36,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
     "Lagrangian 0.1": {"beta": 0.0, "rate": 0.1},
     "Lagrangian 0.3": {"beta": 0.0, "rate": 0.3},
-    "e-COP": {"beta": 3.0, "rate": 0.5},
+    "e-COP": {},
 }
 SHOWN = ("DDPO", "Lagrangian 0.03", "e-COP")
 
@@ -111,15 +113,21 @@ def train(
         **options,
     )
     generator = torch.Generator().manual_seed(seed)
-    begun, rows = time.perf_counter(), []
-    for _ in range(steps):
+    apart = torch.Generator().manual_seed(seed + 1_000_000)
+    rows, fresh, seconds = [], [], 0.0
+    for step in range(steps):
+        begun = time.perf_counter()
         rows.append(trainer.step(SHAPE, generator))
-    seconds = (time.perf_counter() - begun) / steps
-    course = {
-        "reward": [row["reward"] for row in rows],
-        "unsafe": [row["constraints"]["unsafe"]["cost"] for row in rows],
-        "kl": [row["kl"] for row in rows],
-    }
+        seconds += (time.perf_counter() - begun) / steps
+        if step >= steps // 2 and step % 10 == 0:
+            shape = (FRESH, *SHAPE[1:])
+            drawn = rollout(denoiser, denoiser, trainer.schedule, shape, apart)
+            fresh.append(float(cost(drawn.images).mean()))
+    course = {"reward": [row["reward"] for row in rows], "fresh": fresh}
+    for name in LIMITS:
+        figures_of = [row["constraints"][name] for row in rows]
+        course[name] = [each["cost"] for each in figures_of]
+        course[f"{name} error"] = [each["error"] for each in figures_of]
     return course, rows[-1]["images"], seconds
 
 
@@ -154,23 +162,22 @@ def draw(courses: dict, images: dict, file: Path) -> None:
 
 
 def table(runs: dict[str, list[dict[str, list[float]]]]) -> None:
-    """Print means over seeds: last quarter, overshoot in %, swing."""
-    print("| method | reward | unsafe / KL, last quarter | overshoot, % | swing |")
-    print("|---|---|---|---|---|")
+    """Print means over seeds, one row per arm; costs as unsafe / KL."""
+    print(HEAD)
     limits = np.array(list(LIMITS.values()))
     for arm, courses in runs.items():
-        costs = np.array([[c["unsafe"], c["kl"]] for c in courses])  # [S, C, steps]
-        steps = costs.shape[-1]
-        kernel = np.ones(10) / 10
-        smooth = np.apply_along_axis(np.convolve, -1, costs, kernel, "valid")
-        over = 100 * np.maximum(0, smooth.max(-1) / limits - 1).mean(0)
-        late = costs[..., -steps // 4 :].mean((0, 2))
-        swing = costs[..., steps // 2 :].std(-1).mean(0)
-        reward = [np.mean(c["reward"][-steps // 4 :]) for c in courses]
+        costs = np.array([[c[name] for name in LIMITS] for c in courses])
+        errors = np.array([[c[f"{name} error"] for name in LIMITS] for c in courses])
+        late = -(costs.shape[-1] // 4)
+        rewards = [float(np.mean(c["reward"][late:])) for c in courses]
+        print(row(arm, rewards, figures(costs, errors, limits)))
+    for arm, courses in runs.items():
+        fresh = np.array([c["fresh"] for c in courses])  # [S, marks]
+        noise = np.sqrt((fresh * (1 - fresh)).mean() / FRESH)
+        swing = np.sqrt(fresh.var(-1, ddof=1).mean())
         print(
-            f"| {arm} | {np.mean(reward):.3f} ± {np.std(reward):.3f} | {late[0]:.3f} / "
-            f"{late[1]:.2f} | {over[0]:.0f} / {over[1]:.0f} | {swing[0]:.3f} / "
-            f"{swing[1]:.2f} |"
+            f"{arm}: unsafe share of {FRESH} fresh images {fresh.mean():.3f}, "
+            f"swing {swing:.4f} (noise {noise:.4f})"
         )
 
 
@@ -189,9 +196,9 @@ def main() -> None:
     runs: dict[str, list] = {}
     images = {}
     arms = ARMS if options.seeds > 1 else {name: ARMS[name] for name in SHOWN}
-    _, images["before"], _ = train(start, cost, steps=1, seed=0, **ARMS["DDPO"])
+    _, images["before"], _ = train(start, cost, steps=1, seed=FIRST, **ARMS["DDPO"])
     for arm, settings in arms.items():
-        for seed in range(options.seeds):
+        for seed in range(FIRST, FIRST + options.seeds):
             course, samples, seconds = train(
                 start, cost, steps=options.steps, seed=seed, **settings
             )

@@ -22,6 +22,7 @@ import matplotlib
 import numpy as np
 import tiny_text
 import torch
+from figures import FIRST
 from matplotlib import pyplot as plt
 from trl import GRPOConfig
 
@@ -66,7 +67,7 @@ def train(
     folder: Path,
     *,
     steps: int,
-    seed: int = 0,
+    seed: int = FIRST,
     limits: dict[str, float] = LIMITS,
     coefficient: float = KEEP_REFERENCE,
     **options: float,

@@ -153,7 +153,9 @@ class EcopTrainer(GRPOTrainer):
         """TRL's batch with the advantage A - sum_i price_i A_Ci, now or in the loss."""
         output = super()._generate_and_score_completions(inputs)
         logps = output.get("old_per_token_logps")
-        rows = torch.arange(len(output["advantages"]), device=output["advantages"].device)
+        rows = torch.arange(
+            len(output["advantages"]), device=output["advantages"].device
+        )
         whole = self.args.steps_per_generation == 1 or not self._module.training
         if self.kl_limit is not None and logps is None:
             if whole:
