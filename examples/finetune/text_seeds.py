@@ -6,66 +6,37 @@ One JSON line per run, appended to FILE (a run that is there is not repeated), t
 table; `figures.py` says what its columns are.
 """
 
-import argparse
-import json
 import os
 import tempfile
 import warnings
 from pathlib import Path
 
-import numpy as np
+import figures
 import text_budgets
 import tiny_text
 import torch
-from figures import FIRST, HEAD, figures, row
 
 ARMS = {
     "e-COP": {},
-    "Lagrangian 0.01": {"beta": 0.0, "rate": 0.01},
-    "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
     "Lagrangian 0.1": {"beta": 0.0, "rate": 0.1},
+    "Lagrangian 0.03": {"beta": 0.0, "rate": 0.03},
+    "Lagrangian 0.01": {"beta": 0.0, "rate": 0.01},
 }
 
 
-def table(runs: list[dict]) -> None:
-    """Print means over seeds, one row per arm; costs as unsafe / length / KL."""
-    print(HEAD)
-    names = list(text_budgets.LIMITS)
-    limits = np.array(list(text_budgets.LIMITS.values()))
-    for arm in ARMS:
-        courses = [run["course"] for run in runs if run["arm"] == arm]
-        if not courses:
-            continue
-        costs = np.array([[c[name] for name in names] for c in courses])
-        errors = np.array([[c[f"{name} error"] for name in names] for c in courses])
-        late = -(costs.shape[-1] // 4)
-        rewards = [float(np.mean(c["reward"][late:])) for c in courses]
-        print(row(arm, rewards, figures(costs, errors, limits)))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--out", type=Path, default=Path("text_seeds.jsonl"))
-    options = parser.parse_args()
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
-    runs = [json.loads(line) for line in lines]
-    done = {(run["arm"], run["seed"]) for run in runs}
+    options = figures.options("text_seeds.jsonl", seeds=5)
     with tempfile.TemporaryDirectory() as folder:
         model = tiny_text.make(Path(folder) / "model")
-        for arm, settings in ARMS.items():
-            for seed in range(FIRST, FIRST + options.seeds):
-                if (arm, seed) in done:
-                    continue
-                course, _, seconds = text_budgets.train(
-                    model, Path(folder), steps=options.steps, seed=seed, **settings
-                )
-                run = {"arm": arm, "seed": seed, "seconds": seconds, "course": course}
-                runs.append(run)
-                with options.out.open("a") as file:
-                    file.write(json.dumps(run) + "\n")
-    table(runs)
+
+        def run(**settings: float) -> dict:
+            course, _, seconds = text_budgets.train(
+                model, Path(folder), steps=options.steps, **settings
+            )
+            return {"seconds": seconds, "course": course}
+
+        runs = figures.stored(options.out, ARMS, options.seeds, run)
+    figures.table(runs, ARMS, text_budgets.LIMITS)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ def examples(monkeypatch):
 
 def test_adverts(examples, tmp_path, capsys):
     pytest.importorskip("trl", reason="needs ecop[trl]: trl is missing")
+    import figures
     import text_budgets
     import text_seeds
     import tiny_text
@@ -31,7 +32,8 @@ def test_adverts(examples, tmp_path, capsys):
     text_budgets.draw(courses, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert courses["GRPO"]["reward"][0] == courses["e-COP"]["reward"][0]
-    text_seeds.table([{"arm": "e-COP", "course": courses["e-COP"]}])
+    runs = [{"arm": "e-COP", "course": courses["e-COP"]}]
+    figures.table(runs, text_seeds.ARMS, text_budgets.LIMITS)
     assert "| e-COP |" in capsys.readouterr().out
 
 
@@ -52,6 +54,23 @@ def test_figures(examples):
     np.testing.assert_allclose(found["swing"], [0.1, np.hypot(0.1, policy)], atol=5e-3)
 
 
+def test_runs_that_are_stored_are_not_repeated(examples, tmp_path):
+    from figures import stored
+
+    calls = []
+
+    def run(seed, **settings):
+        calls.append((seed, settings))
+        return {"course": {"reward": [seed]}}
+
+    file = tmp_path / "runs.jsonl"
+    one = stored(file, {"a": {"beta": 0.0}}, 1, run)
+    two = stored(file, {"a": {"beta": 0.0}, "b": {}}, 2, run)
+    assert calls == [(200, {"beta": 0.0}), (201, {"beta": 0.0}), (200, {}), (201, {})]
+    assert two[0] == one[0] == {"arm": "a", "seed": 200, "course": {"reward": [200]}}
+    assert len(file.read_text().splitlines()) == 4
+
+
 def test_costs_of_an_advert(examples):
     pytest.importorskip("datasets", reason="needs ecop[trl]: datasets is missing")
     import tiny_text
@@ -64,6 +83,7 @@ def test_costs_of_an_advert(examples):
 def test_digits(examples, tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn", reason="needs scikit-learn for the digits")
     import digits_budgets
+    import digits_seeds
     import torch
 
     monkeypatch.setattr(digits_budgets, "FRESH", 4)
@@ -71,7 +91,7 @@ def test_digits(examples, tmp_path, monkeypatch, capsys):
     digits = torch.rand(32, 1, 8, 8) * 2 - 1
     start = digits_budgets.pretrain(digits, steps=2)
     courses, images = {}, {}
-    for name in digits_budgets.SHOWN:
+    for name in digits_budgets.ARMS:
         courses[name], images[name], _ = digits_budgets.train(
             start,
             lambda images: (images.mean((1, 2, 3)) > 0).float(),
@@ -79,8 +99,8 @@ def test_digits(examples, tmp_path, monkeypatch, capsys):
             seed=0,
             **digits_budgets.ARMS[name],
         )
-    digits_budgets.table({name: [course] for name, course in courses.items()})
-    assert "4 fresh images" in capsys.readouterr().out
+    digits_seeds.fresh_table([{"arm": "e-COP", "course": courses["e-COP"]}])
+    assert "e-COP: 2048 fresh images" in capsys.readouterr().out
     images["before"] = images["DDPO"]
     digits_budgets.draw(courses, images, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -334,6 +334,8 @@ def test_costs_that_cannot_be_used_stop_the_training(
         ({"cost_limits": [0.1]}, {}, "one limit per cost function"),
         ({}, {"beta": 0.0}, "KEEP_REFERENCE"),
         ({"cost_limits": [0.1, float("nan")]}, {}, "finite number"),
+        ({"cost_limits": [0.1, "short"]}, {}, "finite number, not 'short'"),
+        ({"cost_limits": {"bad_words": 0.1}}, {}, "one limit per cost function"),
         (
             {"cost_funcs": [], "cost_limits": [], "kl_limit": None},
             {},

@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -87,9 +88,9 @@ class Prices:
         if not isinstance(limits, Mapping):
             limits = {f"cost_{i}": limit for i, limit in enumerate(limits)}
         for name, limit in limits.items():
-            if not math.isfinite(limit):
+            if not isinstance(limit, Real) or not math.isfinite(limit):
                 raise UserError(
-                    f"The limit of '{name}' must be a finite number, not {limit}."
+                    f"The limit of '{name}' must be a finite number, not {limit!r}."
                 )
         for name, value in (("beta", beta), ("rate", rate), ("caution", caution)):
             if not 0 <= value < math.inf:

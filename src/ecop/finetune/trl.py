@@ -15,6 +15,8 @@ How it rides on TRL, each override calling `super()`:
   evaluation) and returns the advantage A - sum_i price_i A_Ci. On-policy that is
   e-COP's gradient with every `loss_type`; with `num_iterations` > 1 the price is held
   at the one of the batch.
+- `compute_loss`, `_get_per_token_logps_and_entropies`: if the loss takes the batch in
+  one piece, all that waits for its log-probabilities, which the KL needs.
 - `_save_checkpoint`, `_load_optimizer_and_scheduler`: the multipliers as JSON.
 
 A_Ci is the cost of the whole completion minus the mean of its group, divided by the
@@ -84,7 +86,7 @@ class EcopTrainer(GRPOTrainer):
         args: GRPOConfig | None = None,
         *,
         cost_funcs: Any = (),
-        cost_limits: Sequence[float] = (),
+        cost_limits: float | Sequence[float] = (),
         kl_limit: float | None = None,
         beta: float = BETA,
         rate: float = RATE,
@@ -96,7 +98,7 @@ class EcopTrainer(GRPOTrainer):
     ) -> None:
         check_seams()
         rewards, costs = _as_list(reward_funcs), _as_list(cost_funcs)
-        limits = _limits(costs, cost_limits, kl_limit)
+        limits = _limits(costs, _as_list(cost_limits), kl_limit)
         args = copy.copy(args) if args else GRPOConfig("ecop")  # weights are added
         if kl_limit is not None and args.beta == 0.0:
             raise UserError(
