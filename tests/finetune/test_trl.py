@@ -94,11 +94,11 @@ def test_the_advantage_is_mixed_with_prices(model_path, tmp_path, monkeypatch, p
 
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", spied)
     trainer.model.train()
-    output = trainer._generate_and_score_completions(
+    scored = trainer._generate_and_score_completions(
         [row for row in tiny_gpt.prompts(2) for _ in range(8)]
     )
     before = trainer.prices.batches
-    output = shuffle_sequence_dict(output)
+    output: Any = shuffle_sequence_dict(scored)
     trainer.compute_loss(trainer.model, output)
     assert trainer.prices.batches - before == (pieces == 1)
     mixed = output["advantages"].clone()

@@ -314,9 +314,10 @@ class EcopDDPO:
         )
         with torch.no_grad():
             images = self.decode(chains.images) if self.decode else chains.images
-        seen = (images, texts) if prompts else (images,)
-        reward = scored("reward", self.reward, *seen)
-        totals = [scored(name, cost, *seen) for name, cost in self.costs.items()]
+        told = (texts,) if prompts else ()
+        reward = scored("reward", self.reward, images, *told)
+        costs = self.costs.items()
+        totals = [scored(name, cost, images, *told) for name, cost in costs]
         adv, cost_adv, violation, measured = self._advantages(
             chains, reward, totals, groups
         )

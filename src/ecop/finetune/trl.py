@@ -158,7 +158,8 @@ class EcopTrainer(GRPOTrainer):
         rows = torch.arange(
             len(output["advantages"]), device=output["advantages"].device
         )
-        whole = self.args.steps_per_generation == 1 or not self._module.training
+        pieces = cast(GRPOConfig, self.args).steps_per_generation
+        whole = pieces == 1 or not self._module.training
         if self.kl_limit is not None and logps is None:
             if whole:
                 return output | {ROWS: rows}  # the loss computes the log-probabilities
