@@ -35,8 +35,6 @@ def main() -> None:
         cost_funcs=[tiny_text.unsafe, completion_length],  # or a cost model
         cost_limits=[0.3, 10.0],
         kl_limit=6.0,
-        beta=2.0,
-        rate=0.05,
         args=GRPOConfig(
             output_dir="budgets",
             max_steps=STEPS,
@@ -60,8 +58,9 @@ def main() -> None:
     )
     trainer.train(resume_from_checkpoint="--resume" in sys.argv)
     trainer.save_model("budgets/final")
-    for name, row in trainer.prices.rows(trainer.prices.limits).items():
-        print(f"{name}: limit {row['limit']:g}, multiplier {row['multiplier']:.3f}")
+    prices = trainer.prices
+    for figures in zip(prices.names, prices.limits, prices.multiplier, strict=True):
+        print("{}: limit {:g}, multiplier {:.3f}".format(*figures))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from figures import FIRST
 
 from ecop.exact import evaluate_exact
 from ecop.exact.language import (
@@ -24,7 +25,7 @@ from ecop.exact.language import (
     language_world,
     solve_language,
 )
-from ecop.finetune import Prices
+from ecop.finetune import BETA, Prices
 from ecop.finetune.loss_torch import ecop_loss
 
 
@@ -37,8 +38,7 @@ class Options:
     learning_rate: float = 0.03
     optimiser: str = "adam"
     to_go: bool = False  # advantages per word, from the rewards and costs still to come
-    beta: float = 3.0
-    rate: float = 0.1
+    beta: float = BETA
     caution: float = 0.0
 
 
@@ -63,7 +63,6 @@ def train(world: LanguageWorld, options: Options, seed: int) -> Curve:
     prices = Prices(
         [*world.cmdp.limits, world.kl_limit],
         beta=options.beta,
-        rate=options.rate,
         caution=options.caution,
     )
     average, rows = logits.detach().clone(), []
@@ -162,7 +161,7 @@ def main(quick: bool) -> None:
     print(f"exact optimum {best.value:.4f} at {best.costs}, KL {best.kl:.3f}")
     print("| run | reward, % of the optimum | unsafe | length | KL | worst | ", end="")
     print("price of KL | averaged: % at KL | seconds |\n" + "|---" * 9 + "|")
-    seeds = range(1 if quick else 4)
+    seeds = range(FIRST, FIRST + (1 if quick else 4))
     limits = np.array([*world.cmdp.limits, world.kl_limit])
     for name, options in ROWS[:3] if quick else ROWS:
         start = time.perf_counter()

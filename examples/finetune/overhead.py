@@ -2,9 +2,10 @@
 
 python examples/finetune/overhead.py MODEL_FOLDER [steps]
 
-One run with clocks (CPU time) around TRL's own methods and around ours, so that other
-programs on the machine matter little. The KL needs log-probabilities of the sampling
-policy, which TRL skips on-policy: one forward pass, counted apart.
+Clocks (CPU time) around our own methods, so that other programs on the machine matter
+little. GRPO here has a KL coefficient, so that it has a reference too. A batch that the
+loss takes in one piece gives the KL of its own log-probabilities; one that is cut into
+micro-batches needs a forward pass before, because prices are those of the whole batch.
 """
 
 import contextlib
@@ -42,16 +43,17 @@ def clocked(owner: type, name: str, key: str) -> None:
     setattr(owner, name, outer)
 
 
-def main(model: str, steps: int = 60) -> None:
-    for owner, whose in ((GRPOTrainer, "TRL"), (EcopTrainer, "ours")):
-        clocked(owner, "_generate_and_score_completions", f"score, {whose}")
-        clocked(owner, "_calculate_rewards", f"rewards, {whose}")
-    clocked(EcopTrainer, "_sampling_logps", "log-probabilities")
+def measure(model: str, steps: int, pieces: int) -> None:
+    """Train with the batch in so many pieces; print what we add per step."""
+    SPENT.clear()
     with tempfile.TemporaryDirectory() as folder:
+        args = text_budgets.config(Path(folder), steps, 0, KEEP_REFERENCE)
+        args.per_device_train_batch_size //= pieces
+        args.gradient_accumulation_steps = args.steps_per_generation = pieces
         trainer = EcopTrainer(
             model,
             tiny_text.praise,
-            text_budgets.config(Path(folder), steps, 0, KEEP_REFERENCE),
+            args,
             cost_funcs=[tiny_text.unsafe, completion_length],
             cost_limits=[0.3, 10.0],
             kl_limit=6.0,
@@ -61,16 +63,23 @@ def main(model: str, steps: int = 60) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
         total = time.process_time() - start
-    # TRL's scoring calls our _calculate_rewards: what that adds is inside both.
-    added = SPENT["score, ours"] - SPENT["score, TRL"] - SPENT["log-probabilities"]
-    added += SPENT["rewards, ours"] - SPENT["rewards, TRL"]
+    added = SPENT["prices"] + SPENT["rewards, ours"] - SPENT["rewards, TRL"]
     plain = total - added - SPENT["log-probabilities"]
-    print(f"GRPO's own work: {plain / steps:.4f} s of CPU per step")
+    print(f"pieces: {pieces}; GRPO's own work: {plain / steps:.4f} s of CPU per step")
     for name, spent in (
         ("prices and advantages", added),
         ("log-probabilities for the KL", SPENT["log-probabilities"]),
     ):
-        print(f"{name}: {spent / steps:.4f} s, {100 * spent / plain:+.1f} %")
+        print(f"  {name}: {spent / steps:.4f} s, {100 * spent / plain:+.1f} %")
+
+
+def main(model: str, steps: int = 60) -> None:
+    clocked(GRPOTrainer, "_calculate_rewards", "rewards, TRL")
+    clocked(EcopTrainer, "_calculate_rewards", "rewards, ours")
+    clocked(EcopTrainer, "_put_prices", "prices")
+    clocked(EcopTrainer, "_sampling_logps", "log-probabilities")
+    for pieces in (1, 4):
+        measure(model, steps, pieces)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import matplotlib
 import numpy as np
 import tiny_text
 import torch
+from figures import FIRST
 from matplotlib import pyplot as plt
 from trl import GRPOConfig
 
@@ -32,7 +33,7 @@ NEVER = dict.fromkeys(LIMITS, 1e6)  # limits that never bind leave GRPO, bit for
 METHODS: dict[str, dict[str, Any]] = {
     "GRPO": {"limits": NEVER},
     "GRPO, KL coefficient 0.04": {"limits": NEVER, "coefficient": 0.04},
-    "e-COP": {"beta": 3.0, "rate": 0.1},
+    "e-COP": {},
 }
 
 
@@ -66,7 +67,7 @@ def train(
     folder: Path,
     *,
     steps: int,
-    seed: int = 0,
+    seed: int = FIRST,
     limits: dict[str, float] = LIMITS,
     coefficient: float = KEEP_REFERENCE,
     **options: float,
@@ -88,7 +89,8 @@ def train(
     seconds = (time.perf_counter() - start) / steps
     rows = [row for row in trainer.state.log_history if "reward" in row]
     keys = {"reward": "reward"} | {name: f"ecop/{name}/cost" for name in LIMITS}
-    keys |= {f"{name} price": f"ecop/{name}/price" for name in LIMITS}
+    for figure in ("error", "price"):
+        keys |= {f"{name} {figure}": f"ecop/{name}/{figure}" for name in LIMITS}
     course = {name: [row[key] for row in rows] for name, key in keys.items()}
     logs = zip(trainer._logs["prompt"], trainer._logs["completion"], strict=True)
     return course, [f"{p} {c}" for p, c in list(logs)[::16]], seconds

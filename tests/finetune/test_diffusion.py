@@ -190,7 +190,8 @@ def test_psi_is_measured_anew_in_later_epochs():
     shape = (20_000, 1)
     generator = torch.Generator().manual_seed(1)
     chains = rollout(made.denoiser, made.reference, made.schedule, shape, generator)
-    _, cost_adv, _, _ = made._advantages(chains, ink(chains.images))
+    reward = ink(chains.images)
+    _, cost_adv, _, _ = made._advantages(chains, reward, [-reward])
     torch.testing.assert_close(made._rise(chains, cost_adv), torch.zeros(2))
     with torch.no_grad():
         made.denoiser.b += 0.02
@@ -270,6 +271,145 @@ def test_a_pipeline_of_diffusers_is_trained_in_place(tmp_path):
     again = diffusers.DDIMPipeline.from_pretrained(tmp_path)
     for name, value in again.unet.state_dict().items():
         assert torch.equal(value, unet.state_dict()[name])
+
+
+WORDS = ["<start>", "<end>", "<pad>", "a", "red", "blue", "ball"]
+
+
+def prompted_pipeline() -> Any:
+    """A Stable Diffusion of a few thousand weights."""
+    diffusers = pytest.importorskip("diffusers", reason="needs ecop[diffusers]")
+    transformers = pytest.importorskip("transformers", reason="needs ecop[trl]")
+    tokenizers = pytest.importorskip("tokenizers", reason="needs ecop[trl]")
+    torch.manual_seed(0)
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(WORDS)}, "<pad>")
+    )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        bos_token="<start>",
+        eos_token="<end>",
+        pad_token="<pad>",
+        model_max_length=8,
+    )
+    text = transformers.CLIPTextModel(
+        transformers.CLIPTextConfig(
+            vocab_size=len(WORDS),
+            bos_token_id=0,
+            eos_token_id=1,
+            pad_token_id=2,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            max_position_embeddings=8,
+        )
+    )
+    unet = diffusers.UNet2DConditionModel(
+        sample_size=8,
+        in_channels=4,
+        out_channels=4,
+        layers_per_block=1,
+        block_out_channels=(8, 8),
+        norm_num_groups=4,
+        cross_attention_dim=16,
+        attention_head_dim=4,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    )
+    vae = diffusers.AutoencoderKL(
+        block_out_channels=(8,), norm_num_groups=4, latent_channels=4
+    )
+    return diffusers.StableDiffusionPipeline(
+        vae,
+        text.eval(),
+        tokenizer,
+        unet.eval(),
+        diffusers.DDIMScheduler(
+            clip_sample=False, set_alpha_to_one=False, steps_offset=1
+        ),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+
+
+def prompted(pipeline, **options) -> Any:
+    return EcopDDPO.from_pipeline(
+        pipeline,
+        steps=4,
+        optimiser=lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+        reward=lambda images, prompts: ink(images),
+        costs={"red": lambda images, prompts: [float("red" in p) for p in prompts]},
+        limits={"red": 0.6, "kl": 1.0},
+        **options,
+    )
+
+
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+def test_a_prompted_pipeline_draws_as_diffusers_does(guidance):
+    pipeline = prompted_pipeline()
+    made = prompted(pipeline, guidance=guidance, least_std=1e-6)
+    texts = ["a red ball", "a blue ball"]
+    shape = (2, 4, 8, 8)
+    chains = rollout(
+        made.denoiser,
+        made.reference,
+        made.schedule,
+        shape,
+        torch.Generator().manual_seed(0),
+        made.encode(texts),
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    theirs = pipeline(
+        texts,
+        height=8,
+        width=8,
+        num_inference_steps=4,
+        guidance_scale=guidance,
+        eta=1.0,
+        generator=torch.Generator().manual_seed(0),
+        output_type="latent",
+    ).images
+    torch.testing.assert_close(chains.images, theirs, rtol=1e-3, atol=1e-3)
+    assert (chains.images[0] - chains.images[1]).abs().max() > 0.1
+    assert made.decode(chains.images).shape == (2, 3, 8, 8)
+
+
+def test_a_prompted_pipeline_is_trained(tmp_path):
+    pipeline = prompted_pipeline()
+    before = {
+        name: copy.deepcopy(part.state_dict())
+        for name, part in pipeline.components.items()
+        if isinstance(part, torch.nn.Module)
+    }
+    made = prompted(pipeline, guidance=2.0)
+    for _ in range(2):
+        row = made.step((8, 4, 8, 8), prompts=["a red ball", "a blue ball"])
+    assert row["constraints"]["red"]["cost"] == 0.5
+    assert row["constraints"]["red"]["error"] == 0.0  # every prompt has its baseline
+    assert row["images"].shape == (8, 3, 8, 8)
+    assert row["kl"] > 0
+    for name, state in before.items():
+        now = getattr(pipeline, name).state_dict()
+        same = all(torch.equal(state[key], now[key]) for key in state)
+        assert same == (name != "unet"), name
+
+
+def test_prompts_that_do_not_fit():
+    pipeline = prompted_pipeline()
+    shape = (8, 4, 8, 8)
+    with pytest.raises(UserError, match="if, and only if"):
+        prompted(pipeline).step(shape)
+    with pytest.raises(UserError, match="if, and only if"):
+        trainer().step((4, 1, 2, 2), prompts=["a"])
+    with pytest.raises(UserError, match="cannot be shared by 3 prompts"):
+        prompted(pipeline).step(shape, prompts=["a", "red", "ball"])
+    with pytest.raises(UserError, match="a list of texts"):
+        prompted(pipeline).step(shape, prompts="a")
+    with pytest.raises(UserError, match="guidance must be 1 or more"):
+        prompted(pipeline, guidance=0.5)
 
 
 @pytest.mark.parametrize(

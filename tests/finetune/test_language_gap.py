@@ -1,6 +1,6 @@
 """e-COP's torch path comes within 5 % of the exact optimum of the language world."""
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +9,17 @@ import pytest
 from ecop.exact.language import language_world, solve_language
 
 pytest.importorskip("torch", reason="needs ecop[finetune]: torch is missing")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "finetune" / "language_world.py"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "finetune"
 
 
-def example():
-    spec = importlib.util.spec_from_file_location("language_world", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def module(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("language_world")
 
 
-def test_gap_to_the_exact_optimum():
-    module, world = example(), language_world()
+def test_gap_to_the_exact_optimum(module):
+    world = language_world()
     best = solve_language(world)
     options = module.Options(sentences=512, learning_rate=0.1, iterations=160)
     curve = module.train(world, options, seed=0)
@@ -33,9 +30,8 @@ def test_gap_to_the_exact_optimum():
     assert curve.rewards[late].mean() < 1.02 * best.value  # it is the optimum
 
 
-def test_advantages_against_loops():
+def test_advantages_against_loops(module):
     torch = pytest.importorskip("torch")
-    module = example()
     torch.manual_seed(0)
     signal = torch.randn(4, 3, 2)
     mask = torch.tensor([[1.0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])

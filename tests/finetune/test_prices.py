@@ -95,10 +95,12 @@ def test_state_through_json_goes_on_with_the_same_bits():
 def test_rows_say_what_to_log():
     prices = Prices({"unsafe": 0.3, "kl": 6.0})
     prices.update([0.7, 5.0], [0.3, 1.7], 32)
-    rows = prices.rows([0.7, 5.0])
+    rows = prices.rows([0.7, 5.0], [0.3, 1.7], 36)
     assert rows["unsafe"]["violated"] == 1.0
     assert rows["kl"]["violated"] == 0.0
-    assert set(rows["kl"]) == {"cost", "limit", "multiplier", "price", "violated"}
+    assert rows["unsafe"]["error"] == pytest.approx(0.05)
+    wanted = {"cost", "error", "limit", "multiplier", "price", "violated"}
+    assert set(rows["kl"]) == wanted
     assert rows["unsafe"]["price"] == pytest.approx(prices.prices()[0])
 
 

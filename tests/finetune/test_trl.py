@@ -69,26 +69,42 @@ def logged(trainer, key):
     return [row[key] for row in trainer.state.log_history if key in row]
 
 
-def test_the_advantage_is_mixed_with_prices(model_path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_the_advantage_is_mixed_with_prices(model_path, tmp_path, monkeypatch, pieces):
+    """In the loss if the batch is one piece, else before: the same numbers."""
     from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.utils import shuffle_sequence_dict
 
     paid = {"kl_limit": -1.0, "cost_limits": [0.0, 0.0]}  # nobody can keep these
-    trainer = make(model_path, tmp_path, trainer_options=paid)
+    trainer = make(
+        model_path,
+        tmp_path,
+        trainer_options=paid,
+        per_device_train_batch_size=16 // pieces,
+        gradient_accumulation_steps=pieces,
+    )
     trainer.train()  # away from the reference, so that there is a KL
     trainer.prices.batches = 0  # the scales start anew
-    plain = {}
     inner = GRPOTrainer._generate_and_score_completions
 
     def spied(self, inputs):
         output = inner(self, inputs)
-        plain["advantages"] = output["advantages"].clone()
-        return output
+        adv = output["advantages"]
+        return output | {"plain": adv.clone(), "group": torch.arange(len(adv)) // 8}
 
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", spied)
     trainer.model.train()
-    output = trainer._generate_and_score_completions(
+    scored = trainer._generate_and_score_completions(
         [row for row in tiny_gpt.prompts(2) for _ in range(8)]
     )
+    before = trainer.prices.batches
+    output: Any = shuffle_sequence_dict(scored)
+    trainer.compute_loss(trainer.model, output)
+    assert trainer.prices.batches - before == (pieces == 1)
+    mixed = output["advantages"].clone()
+    trainer.compute_loss(trainer.model, output)  # another pass over the same batch
+    assert torch.equal(output["advantages"], mixed)
+    assert trainer.prices.batches == 1
     # Everything again, slowly, from the completions themselves.
     ids, mask = output["completion_ids"], output["completion_mask"]
     texts = [
@@ -111,12 +127,12 @@ def test_the_advantage_is_mixed_with_prices(model_path, tmp_path, monkeypatch):
             )
             kl[n] += float(now - then)
     costs = np.array([bad, length, kl], float).T
-    groups = costs.reshape(-1, 8, 3)
-    cost_adv = (groups - groups.mean(1, keepdims=True)).reshape(-1, 3)
+    group = output["group"].numpy()
+    cost_adv = costs - np.array([costs[group == g].mean(0) for g in group])
     prices, scale = trainer.prices.prices(), trainer.prices.scale
     floor = 0.1 * np.abs(trainer.prices.limits)
     np.testing.assert_allclose(scale, np.maximum(cost_adv.std(0), floor), rtol=1e-4)
-    expected = plain["advantages"].numpy() - cost_adv @ (prices / scale)
+    expected = output["plain"].numpy() - cost_adv @ (prices / scale)
     np.testing.assert_allclose(output["advantages"], expected, atol=1e-4)
     assert prices.min() > 0
 
@@ -153,7 +169,7 @@ def test_every_constraint_is_logged(model_path, tmp_path):
     trainer.train()
     row = next(r for r in trainer.state.log_history if "ecop/kl/cost" in r)
     for name in ("bad_words", "completion_length", "kl"):
-        for key in ("cost", "limit", "multiplier", "price", "violated"):
+        for key in ("cost", "error", "limit", "multiplier", "price", "violated"):
             assert f"ecop/{name}/{key}" in row
     assert row["ecop/completion_length/limit"] == 3.0
     assert row["ecop/completion_length/cost"] == row["completions/mean_length"]
@@ -318,6 +334,8 @@ def test_costs_that_cannot_be_used_stop_the_training(
         ({"cost_limits": [0.1]}, {}, "one limit per cost function"),
         ({}, {"beta": 0.0}, "KEEP_REFERENCE"),
         ({"cost_limits": [0.1, float("nan")]}, {}, "finite number"),
+        ({"cost_limits": [0.1, "short"]}, {}, "finite number, not 'short'"),
+        ({"cost_limits": {"bad_words": 0.1}}, {}, "one limit per cost function"),
         (
             {"cost_funcs": [], "cost_limits": [], "kl_limit": None},
             {},
@@ -340,7 +358,7 @@ def test_a_trl_without_our_seams_is_refused():
     with pytest.raises(UserError, match="has no _calculate_rewards"):
         check_seams(object)
     overridden = {name for name in vars(EcopTrainer) if name in SEAMS}
-    assert overridden == set(SEAMS) - {"_get_per_token_logps_and_entropies"}
+    assert overridden == set(SEAMS)
 
 
 def test_the_seams_are_where_they_were():
@@ -358,6 +376,9 @@ def test_the_seams_are_where_they_were():
         "self.reward_weights",
     ):
         assert needed in source, f"TRL's batch no longer has {needed}: revisit trl.py."
+    loss = inspect.getsource(GRPOTrainer._compute_loss)
+    first = loss.index("self._get_per_token_logps_and_entropies(")
+    assert first < loss.index('inputs["advantages"]'), "TRL's loss has a new order."
     wanted = ["self", "model", "input_ids", "attention_mask", "logits_to_keep"]
     found = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies)
     assert list(found.parameters)[:5] == wanted, "TRL's log probabilities have moved."

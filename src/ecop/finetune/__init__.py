@@ -14,6 +14,6 @@ finite horizon, so e-COP's damped penalty applies to them as it stands.
 This package imports nothing but `prices`, so `import ecop.finetune` needs no torch.
 """
 
-from ecop.finetune.prices import Damping, Prices
+from ecop.finetune.prices import BETA, RATE, Damping, Prices
 
-__all__ = ["Damping", "Prices"]
+__all__ = ["BETA", "RATE", "Damping", "Prices"]

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,10 +33,10 @@ from torch import Tensor, nn
 
 from ecop.errors import UserError
 from ecop.finetune.loss_torch import cost_rise, ecop_loss
-from ecop.finetune.prices import Damping, Prices
+from ecop.finetune.prices import BETA, RATE, Damping, Prices
 
-Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x [N, ...], t [N]) -> prediction
-Score = Callable[[Tensor], Tensor]  # images [N, ...] -> numbers [N]
+Denoiser = Callable[..., Tensor]  # (x [N, ...], t [N], *condition) -> prediction
+Score = Callable[..., Tensor]  # images [N, ...], prompts if there are -> numbers [N]
 KL = "kl"
 
 
@@ -146,6 +147,7 @@ class Chains(NamedTuple):
     logp: Tensor  # [N, T]
     kl: Tensor  # [N, T] of each step to the reference's
     reference: Tensor  # [T, N, ...] the reference's means
+    condition: tuple[Tensor, ...]  # each [N, ...]; what the denoiser is told beside
 
     @property
     def images(self) -> Tensor:
@@ -160,15 +162,16 @@ def rollout(
     schedule: Schedule,
     shape: tuple[int, ...],
     generator: torch.Generator | None = None,
+    condition: tuple[Tensor, ...] = (),
 ) -> Chains:
-    """Draw chains of `shape` [N, ...] with the denoiser."""
+    """Draw chains of `shape` [N, ...] with the denoiser, called with `condition`."""
     device = schedule.std.device
     x = torch.randn(shape, generator=generator, device=device)
     path, logps, kls, means = [x], [], [], []
     for k in range(len(schedule.times)):
         t = schedule.times[k].expand(shape[0])
-        mean = schedule.mean(k, x, denoiser(x, t))
-        other = schedule.mean(k, x, reference(x, t))
+        mean = schedule.mean(k, x, denoiser(x, t, *condition))
+        other = schedule.mean(k, x, reference(x, t, *condition))
         std = schedule.std[k]
         noise = torch.randn(shape, generator=generator, device=device)
         following = mean + std * noise
@@ -182,30 +185,38 @@ def rollout(
         torch.stack(logps, 1),
         torch.stack(kls, 1),
         torch.stack(means),
+        condition,
     )
 
 
-def kl_to_come(kl: Tensor) -> Tensor:
-    """sum_{g>k} KL_g minus its mean over chains, [N, T] from [N, T]."""
-    later = kl.flip(1).cumsum(1).flip(1) - kl
-    return later - later.mean(0)
+def kl_to_come(kl: Tensor, groups: int = 1) -> Tensor:
+    """sum_{g>k} KL_g minus its mean over the chains of a group, [N, T] from [N, T]."""
+    return centred(kl.flip(1).cumsum(1).flip(1) - kl, groups)
+
+
+def centred(values: Tensor, groups: int) -> Tensor:
+    """Values [N, ...] minus the mean of their group; groups are rows in a row."""
+    grouped = values.unflatten(0, (groups, -1))
+    return (grouped - grouped.mean(1, keepdim=True)).flatten(0, 1)
 
 
 @dataclass
 class EcopDDPO:
     """DDPO with upper limits on the mean of each cost and of the chain's KL.
 
-    denoiser: the module that is trained, called as denoiser(x, t).
+    denoiser: the module that is trained, called as denoiser(x, t, *condition).
     reference: a frozen copy of where it started.
     schedule: the steps of a chain.
-    reward: images [N, ...] -> rewards [N].
-    costs: name -> images [N, ...] -> costs [N].
+    reward: images [N, ...] -> rewards [N]; with prompts, (images, prompts) -> [N].
+    costs: name -> images [N, ...] -> costs [N]; with prompts as the reward.
     limits: name -> upper limit of the mean cost; "kl" in nats per chain.
     optimiser: over the denoiser's parameters.
     beta, rate, caution, bound: as in `Prices`.
     clip: the ratio is clipped to 1 +- this.
     epochs: gradient steps per batch; from the second on psi is measured anew.
     max_norm: gradients are shortened to this norm.
+    encode: prompts (N texts) -> the denoiser's condition, if it is told prompts.
+    decode: the end of a chain -> images that reward and costs see.
     """
 
     denoiser: nn.Module
@@ -215,13 +226,15 @@ class EcopDDPO:
     costs: Mapping[str, Score]
     limits: Mapping[str, float]
     optimiser: torch.optim.Optimizer
-    beta: float = 1.0
-    rate: float = 0.03
+    beta: float = BETA
+    rate: float = RATE
     caution: float = 0.0
     bound: float = 100.0
     clip: float = 0.2
     epochs: int = 1
     max_norm: float = 1.0
+    encode: Callable[[list[str]], tuple[Tensor, ...]] | None = None
+    decode: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         missing = set(self.costs) - set(self.limits)
@@ -254,17 +267,27 @@ class EcopDDPO:
         optimiser: Callable[[Any], torch.optim.Optimizer],
         eta: float = 1.0,
         least_std: float = 0.05,
+        guidance: float = 1.0,
         **options: Any,
     ) -> EcopDDPO:
         """Train the UNet of a diffusers pipeline in place.
 
-        pipeline: one without a prompt, with `unet` and a DDIMScheduler.
+        pipeline: one with `unet` and a DDIMScheduler, such as DDIMPipeline, or with a
+            text encoder and a VAE beside, such as StableDiffusionPipeline.
         steps: of a chain.
         optimiser: parameters -> optimiser.
+        guidance: scale of classifier-free guidance for prompts; 1 is none.
         options: what `EcopDDPO` takes beside.
         """
-        denoiser = UNetDenoiser(pipeline.unet)
         schedule = schedule_of(pipeline.scheduler, steps, eta=eta, least_std=least_std)
+        if getattr(pipeline, "text_encoder", None) is None:
+            denoiser = UNetDenoiser(pipeline.unet)
+        else:
+            denoiser = PromptedDenoiser(pipeline.unet, guidance)
+            options = {
+                "encode": partial(encode_prompts, pipeline, guidance > 1.0),
+                "decode": partial(decode_latents, pipeline.vae),
+            } | options
         return cls(
             denoiser=denoiser,
             reference=copy.deepcopy(denoiser).eval(),
@@ -274,12 +297,30 @@ class EcopDDPO:
         )
 
     def step(
-        self, shape: tuple[int, ...], generator: torch.Generator | None = None
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator | None = None,
+        prompts: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Draw chains of `shape` [N, ...], update prices and denoiser once."""
-        chains = rollout(self.denoiser, self.reference, self.schedule, shape, generator)
-        reward = scored("reward", self.reward, chains.images)
-        adv, cost_adv, violation, means = self._advantages(chains, reward)
+        """Draw chains of `shape` [N, ...], update prices and denoiser once.
+
+        prompts: each has N / len(prompts) chains, and its own baseline.
+        """
+        groups = len(prompts) or 1
+        texts = self._repeated(prompts, shape[0])
+        condition = self.encode(texts) if self.encode else ()
+        chains = rollout(
+            self.denoiser, self.reference, self.schedule, shape, generator, condition
+        )
+        with torch.no_grad():
+            images = self.decode(chains.images) if self.decode else chains.images
+        told = (texts,) if prompts else ()
+        reward = scored("reward", self.reward, images, *told)
+        costs = self.costs.items()
+        totals = [scored(name, cost, images, *told) for name, cost in costs]
+        adv, cost_adv, violation, measured = self._advantages(
+            chains, reward, totals, groups
+        )
         for epoch in range(self.epochs):
             psi = violation
             if epoch:  # the ratio is no longer 1
@@ -288,28 +329,44 @@ class EcopDDPO:
         return {
             "reward": reward.mean().item(),
             "kl": chains.kl.sum(1).mean().item(),
-            "constraints": self.prices.rows(means),
-            "images": chains.images,
+            "constraints": self.prices.rows(*measured),
+            "images": images,
         }
 
+    def _repeated(self, prompts: Sequence[str], count: int) -> list[str]:
+        """Each prompt as often as it has chains; refuse what does not fit."""
+        if isinstance(prompts, str):
+            raise UserError("prompts is a list of texts: put the one text in a list.")
+        if bool(prompts) != (self.encode is not None):
+            raise UserError(
+                "Give prompts if, and only if, the denoiser is told them (`encode`)."
+            )
+        each = count // (len(prompts) or 1)
+        if prompts and (each < 2 or each * len(prompts) != count):
+            raise UserError(
+                f"{count} chains cannot be shared by {len(prompts)} prompts: give each "
+                "prompt the same number, two or more."
+            )
+        return [prompt for prompt in prompts for _ in range(each)]
+
     def _advantages(
-        self, chains: Chains, reward: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, list[float]]:
-        """A [N, 1], A_C [N, T, C] and violation [C] in their units; mean costs."""
+        self, chains: Chains, reward: Tensor, totals: list[Tensor], groups: int = 1
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[list[float], list[float], int]]:
+        """A [N, 1], A_C [N, T, C] and violation [C]; means, deviations and count."""
         count, steps = chains.logp.shape
-        totals = [scored(n, f, chains.images) for n, f in self.costs.items()]
-        each = [(total - total.mean())[:, None].expand(-1, steps) for total in totals]
+        each = [centred(total, groups)[:, None].expand(-1, steps) for total in totals]
         if KL in self.limits:
-            totals.append(chains.kl.sum(1))
-            each.append(kl_to_come(chains.kl))
+            totals = [*totals, chains.kl.sum(1)]
+            each.append(kl_to_come(chains.kl, groups))
         total = torch.stack(totals, 1) if totals else reward.new_zeros(count, 0)
         means = total.mean(0).tolist()
-        stds = total.std(0, correction=0).tolist()
+        stds = centred(total, groups).std(0, correction=0).tolist()
         violation = reward.new_tensor(self.prices.update(means, stds, count))
-        adv = (reward - reward.mean()) / (reward.std() + 1e-6)
+        adv = centred(reward, groups)
+        adv = adv / (adv.std() + 1e-6)
         scale = reward.new_tensor(self.prices.scale)
         cost_adv = torch.stack(each, -1) if each else total[:, None]
-        return adv[:, None], cost_adv / scale, violation, means
+        return adv[:, None], cost_adv / scale, violation, (means, stds, count)
 
     def _descend(
         self,
@@ -366,7 +423,8 @@ class EcopDDPO:
         """Log probability [N] of step k and its KL [N], under the denoiser now."""
         x = chains.path[k]
         t = self.schedule.times[k].expand(len(x))
-        mean, std = self.schedule.mean(k, x, self.denoiser(x, t)), self.schedule.std[k]
+        predicted = self.denoiser(x, t, *chains.condition)
+        mean, std = self.schedule.mean(k, x, predicted), self.schedule.std[k]
         return (
             log_prob(chains.path[k + 1], mean, std),
             step_kl(mean, chains.reference[k], std),
@@ -380,10 +438,11 @@ class EcopDDPO:
         return float(price[-1] / self.prices.scale[-1])
 
 
-def scored(name: str, score: Score, images: Tensor) -> Tensor:
+def scored(name: str, score: Score, images: Tensor, *prompts: list[str]) -> Tensor:
     """Return the numbers [N] of a reward or cost; refuse what is not one per image."""
     with torch.no_grad():
-        values = torch.as_tensor(score(images), dtype=images.dtype).to(images.device)
+        values = torch.as_tensor(score(images, *prompts), dtype=images.dtype)
+        values = values.to(images.device)
     if values.shape != (len(images),):
         raise UserError(
             f"'{name}' returned shape {list(values.shape)}: return one number for each "
@@ -404,3 +463,39 @@ class UNetDenoiser(nn.Module):
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         """Return the prediction [N, ...]."""
         return self.unet(x, t).sample
+
+
+class PromptedDenoiser(nn.Module):
+    """A UNet2DConditionModel as a denoiser, with classifier-free guidance."""
+
+    def __init__(self, unet: nn.Module, guidance: float = 1.0) -> None:
+        super().__init__()
+        if getattr(unet, "config", {}).get("addition_embed_type") is not None:
+            raise UserError(
+                "UNets with added conditions, as SDXL's, are not supported."
+            )
+        if not guidance >= 1.0:
+            raise UserError(f"guidance must be 1 or more, not {guidance}.")
+        self.unet, self.guidance = unet, guidance
+
+    def forward(self, x: Tensor, t: Tensor, text: Tensor, *empty: Tensor) -> Tensor:
+        """Return the prediction [N, ...] for embeddings of text and empty prompt."""
+        told = self.unet(x, t, encoder_hidden_states=text).sample
+        if not empty:
+            return told
+        free = self.unet(x, t, encoder_hidden_states=empty[0]).sample
+        return free + self.guidance * (told - free)
+
+
+@torch.no_grad()
+def encode_prompts(
+    pipeline: Any, guided: bool, prompts: list[str]
+) -> tuple[Tensor, ...]:
+    """Embeddings [N, L, D] of prompts, and of the empty prompt if `guided`."""
+    found = pipeline.encode_prompt(prompts, pipeline.unet.device, 1, guided)
+    return tuple(found[:2]) if guided else (found[0],)
+
+
+def decode_latents(vae: Any, latents: Tensor) -> Tensor:
+    """Images [N, 3, ...] in -1 .. 1 of the latents of a VAE."""
+    return vae.decode(latents / vae.config.scaling_factor).sample

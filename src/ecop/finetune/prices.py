@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -38,6 +39,7 @@ from ecop.files import Count, Name, conform, parse
 
 Numbers = Sequence[float] | np.ndarray
 
+BETA, RATE = 3.0, 0.1  # damping and rate for everyone: docs/finetune.md
 MEMORY = 0.9  # of the running scale, per batch
 FLOOR = 0.1  # of the limit: the least scale of a cost
 
@@ -78,17 +80,17 @@ class Prices:
         self,
         limits: Mapping[str, float] | Sequence[float],
         *,
-        beta: float = 1.0,
-        rate: float = 0.03,
+        beta: float = BETA,
+        rate: float = RATE,
         caution: float = 0.0,
         bound: float = 100.0,
     ) -> None:
         if not isinstance(limits, Mapping):
             limits = {f"cost_{i}": limit for i, limit in enumerate(limits)}
         for name, limit in limits.items():
-            if not math.isfinite(limit):
+            if not isinstance(limit, Real) or not math.isfinite(limit):
                 raise UserError(
-                    f"The limit of '{name}' must be a finite number, not {limit}."
+                    f"The limit of '{name}' must be a finite number, not {limit!r}."
                 )
         for name, value in (("beta", beta), ("rate", rate), ("caution", caution)):
             if not 0 <= value < math.inf:
@@ -142,20 +144,25 @@ class Prices:
         """max(0, lambda + beta psi) [C]; psi is the last violation unless given."""
         return self.damping.price(self.violation if psi is None else np.asarray(psi))
 
-    def rows(self, means: Numbers) -> dict[str, dict[str, float]]:
-        """What to log per constraint: cost, limit, multiplier, price, violated."""
-        columns = zip(
-            self.names, means, self.limits, self.multiplier, self.prices(), strict=True
-        )
+    def rows(
+        self, means: Numbers, stds: Numbers, count: int
+    ) -> dict[str, dict[str, float]]:
+        """What to log per constraint; the arguments are those of `update`.
+
+        cost, its standard error, limit, multiplier, price and violated.
+        """
+        errors = np.asarray(stds, np.float64) / math.sqrt(count)
+        columns = {
+            "cost": np.asarray(means, np.float64),
+            "error": errors,
+            "limit": self.limits,
+            "multiplier": self.multiplier,
+            "price": self.prices(),
+            "violated": np.asarray(means, np.float64) > self.limits,
+        }
         return {
-            name: {
-                "cost": float(mean),
-                "limit": float(limit),
-                "multiplier": float(multiplier),
-                "price": float(price),
-                "violated": float(mean > limit),
-            }
-            for name, mean, limit, multiplier, price in columns
+            name: {key: float(column[i]) for key, column in columns.items()}
+            for i, name in enumerate(self.names)
         }
 
     def to_json(self) -> str:

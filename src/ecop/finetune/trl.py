@@ -15,6 +15,8 @@ How it rides on TRL, each override calling `super()`:
   evaluation) and returns the advantage A - sum_i price_i A_Ci. On-policy that is
   e-COP's gradient with every `loss_type`; with `num_iterations` > 1 the price is held
   at the one of the batch.
+- `compute_loss`, `_get_per_token_logps_and_entropies`: if the loss takes the batch in
+  one piece, all that waits for its log-probabilities, which the KL needs.
 - `_save_checkpoint`, `_load_optimizer_and_scheduler`: the multipliers as JSON.
 
 A_Ci is the cost of the whole completion minus the mean of its group, divided by the
@@ -39,14 +41,16 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from ecop.errors import UserError
-from ecop.finetune.prices import Prices
+from ecop.finetune.prices import BETA, RATE, Prices
 
 KEEP_REFERENCE = 1e-8  # a GRPOConfig.beta that loads the reference and weighs nothing
 STATE_FILE = "ecop_prices.json"
 KL = "kl"
+ROWS = "ecop_rows"  # in a batch whose prices wait for the loss
 SEAMS = (
     "_calculate_rewards",
     "_generate_and_score_completions",
+    "compute_loss",
     "_get_per_token_logps_and_entropies",
     "_save_checkpoint",
     "_load_optimizer_and_scheduler",
@@ -82,10 +86,10 @@ class EcopTrainer(GRPOTrainer):
         args: GRPOConfig | None = None,
         *,
         cost_funcs: Any = (),
-        cost_limits: Sequence[float] = (),
+        cost_limits: float | Sequence[float] = (),
         kl_limit: float | None = None,
-        beta: float = 1.0,
-        rate: float = 0.03,
+        beta: float = BETA,
+        rate: float = RATE,
         caution: float = 0.0,
         bound: float = 100.0,
         reward_processing_classes: Any = None,
@@ -94,7 +98,7 @@ class EcopTrainer(GRPOTrainer):
     ) -> None:
         check_seams()
         rewards, costs = _as_list(reward_funcs), _as_list(cost_funcs)
-        limits = _limits(costs, cost_limits, kl_limit)
+        limits = _limits(costs, _as_list(cost_limits), kl_limit)
         args = copy.copy(args) if args else GRPOConfig("ecop")  # weights are added
         if kl_limit is not None and args.beta == 0.0:
             raise UserError(
@@ -109,6 +113,7 @@ class EcopTrainer(GRPOTrainer):
         self.kl_limit = kl_limit
         self._cost_columns = slice(len(rewards), len(rewards) + len(costs))
         self._costs = torch.zeros(0, len(costs))  # [N of all ranks, C] of the batch
+        self._unpriced: dict[str, Any] | None = None  # the batch of the loss under way
         super().__init__(
             model,
             [*rewards, *costs],
@@ -147,38 +152,66 @@ class EcopTrainer(GRPOTrainer):
         return scores
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """TRL's batch with the advantage A - sum_i price_i A_Ci."""
+        """TRL's batch with the advantage A - sum_i price_i A_Ci, now or in the loss."""
         output = super()._generate_and_score_completions(inputs)
+        logps = output.get("old_per_token_logps")
+        rows = torch.arange(
+            len(output["advantages"]), device=output["advantages"].device
+        )
+        pieces = cast(GRPOConfig, self.args).steps_per_generation
+        whole = pieces == 1 or not self._module.training
+        if self.kl_limit is not None and logps is None:
+            if whole:
+                return output | {ROWS: rows}  # the loss computes the log-probabilities
+            logps = self._sampling_logps(output)
+        self._put_prices(output, rows, logps)
+        return output
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's loss; a batch without prices gets them on the way."""
+        self._unpriced = inputs if ROWS in inputs else None
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's log-probabilities; the first of a loss are those of the sampler."""
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if self._unpriced is not None:
+            inputs, self._unpriced = self._unpriced, None
+            self._put_prices(inputs, inputs.pop(ROWS), found[0].detach())
+        return found
+
+    def _put_prices(
+        self, batch: dict[str, Any], rows: Tensor, logps: Tensor | None
+    ) -> None:
+        """Update the multipliers and mix the advantages of a batch.
+
+        rows: where each row [N of this rank] was when the costs were kept.
+        logps: log-probabilities [N, T] of the sampler; unused without `kl_limit`.
+        """
         costs = self._costs.double()
         if self.kl_limit is not None:
-            divergence: Any = self.accelerator.gather(self._divergence(output))
-            costs = torch.cat([costs, divergence.double()[:, None]], dim=1)
+            kl = torch.zeros(len(rows), dtype=costs.dtype, device=rows.device)
+            kl[rows] = self._divergence(batch, cast(Tensor, logps))
+            gathered: Any = self.accelerator.gather(kl)
+            costs = torch.cat([costs, gathered[:, None]], dim=1)
         training = self._module.training
         group = self.num_generations if training else self.num_generations_eval
         cost_adv = centred(costs, group or 1)
         means = costs.mean(dim=0).tolist()
+        stds = (cost_adv**2).mean(dim=0).sqrt().tolist()
         if training:
-            stds = (cost_adv**2).mean(dim=0).sqrt().tolist()
             self.prices.update(means, stds, len(costs))
-        self._log_prices(means, "train" if training else "eval")
-        output["advantages"] = self._mixed(output["advantages"], cost_adv)
-        return output
-
-    def _mixed(self, adv: Tensor, cost_adv: Tensor) -> Tensor:
-        """A - sum_i price_i A_Ci of this rank's completions, [N] or [N, T]."""
-        rank = self.accelerator.process_index
-        mine = cost_adv[rank * len(adv) : (rank + 1) * len(adv)]
+        self._log_prices(means, stds, len(costs), "train" if training else "eval")
+        mine = cost_adv[self.accelerator.process_index * len(rows) + rows]
         price = mine.new_tensor(self.prices.prices() / self.prices.scale)
+        adv = batch["advantages"]
         paid = (mine @ price).to(adv.dtype)
-        return adv - (paid if adv.dim() == 1 else paid[:, None])
+        batch["advantages"] = adv - (paid if adv.dim() == 1 else paid[:, None])
 
-    def _divergence(self, output: dict[str, Any]) -> Tensor:
+    def _divergence(self, batch: dict[str, Any], logps: Tensor) -> Tensor:
         """Sum over the tokens of log pi/pi_ref [N of this rank], in nats."""
-        mask = output["completion_mask"] * output.get("tool_mask", 1)
-        logp = output.get("old_per_token_logps")
-        if logp is None:
-            logp = self._sampling_logps(output)
-        ratio = (logp - output["ref_per_token_logps"]).double()
+        mask = batch["completion_mask"] * batch.get("tool_mask", 1)
+        ratio = (logps - batch["ref_per_token_logps"]).double()
         return torch.where(mask > 0, ratio, 0.0).sum(dim=1)
 
     @torch.no_grad()
@@ -197,9 +230,11 @@ class EcopTrainer(GRPOTrainer):
         )
         return logps
 
-    def _log_prices(self, means: Sequence[float], mode: str) -> None:
-        """Cost, limit, multiplier, price and violated to whatever TRL reports to."""
-        for name, row in self.prices.rows(means).items():
+    def _log_prices(
+        self, means: Sequence[float], stds: Sequence[float], count: int, mode: str
+    ) -> None:
+        """What `Prices.rows` has, to whatever TRL reports to."""
+        for name, row in self.prices.rows(means, stds, count).items():
             for key, value in row.items():
                 self._metrics[mode][f"ecop/{name}/{key}"].append(value)
 
