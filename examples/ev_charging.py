@@ -47,7 +47,8 @@ class Station(gymnasium.Wrapper):
         super().__init__(env)
 
     def step(self, action):
-        *step, info = self.env.step(action)
+        """A step, with the overload of its hour."""
+        *step, _ = self.env.step(action)
         over = sum(x.get_how_overloaded() for x in self.unwrapped.transformers)
         return *step, {"overload": float(over)}
 

@@ -1,12 +1,14 @@
 """The site: README and docs as they are, what they link to, and the API reference.
 
-A hook of mkdocs (mkdocs.yml), so `make docs` is all there is to run. A link of a page is
-read from where the page is in the repository and led to where its target is in the site.
+A hook of mkdocs (mkdocs.yml), so `make docs` is all there is to run. A link of a page
+is read from where the page is in the repository, and led to where its target is in the
+site.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -14,13 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
-
-import ecop
-from ecop.certify import Certificate
-from ecop.evaluate import Evaluation
-from ecop.exact import TabularCMDP, frontier, solve, tabular_cmdp
-from ecop.interop import costs
-from ecop.player import Player
 
 ROOT = Path(__file__).parents[1]
 PAGES = {  # of the repository's first folder
@@ -30,40 +25,27 @@ PAGES = {  # of the repository's first folder
     "SECURITY.md": "reporting.md",
     "LICENSE": "LICENSE",
 }
+WORKER = "assets/worker.js"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 ARGUMENT = re.compile(r"^(\w+): (.*)$")
-REFERENCE: dict[str, dict[str, Any]] = {
-    "Train": {
-        f"ecop.{name}": getattr(ecop, name)
-        for name in "train resume load Run TrainConfig frontier make".split()
-    },
+REFERENCE = {  # title -> module: names
+    "Train": {"ecop": "train resume load Run TrainConfig frontier make"},
     "Environments": {
-        f"ecop.{name}": getattr(ecop, name)
-        for name in "from_gymnasium check_cmdp make_gymnasium make_gymnasium_vec "
-        "to_safety_gymnasium Spec".split()
-    }
-    | {
-        f"ecop.interop.costs.{name}": getattr(costs, name)
-        for name in "NamedCosts VectorReward CostFunction".split()
+        "ecop": "from_gymnasium check_cmdp make_gymnasium make_gymnasium_vec "
+        "to_safety_gymnasium Spec",
+        "ecop.interop.costs": "NamedCosts VectorReward CostFunction",
     },
     "What a run returns": {
-        "ecop.evaluate.Evaluation": Evaluation,
-        "ecop.certify.Certificate": Certificate,
-        "ecop.player.Player": Player,
+        "ecop.evaluate": "Evaluation",
+        "ecop.certify": "Certificate",
+        "ecop.player": "Player",
     },
-    "Errors": {
-        f"ecop.{name}": getattr(ecop, name)
-        for name in "UserError Diverged Faulted Stopped".split()
-    },
-    "Exact ground truth": {
-        f"ecop.exact.{thing.__name__}": thing
-        for thing in (tabular_cmdp, TabularCMDP, solve, frontier)
-    },
+    "Errors": {"ecop": "UserError Diverged Faulted Stopped"},
+    "Exact ground truth": {"ecop.exact": "tabular_cmdp TabularCMDP solve frontier"},
     "Algorithms": {
-        f"ecop.{name}": getattr(ecop, name)
-        for name in "ECOP PPO PPOLagrangian CPPOPID FOCOPS P3O IPO APPO PDO "
-        "TRPOLagrangian CPO PCPO".split()
+        "ecop": "ECOP PPO PPOLagrangian CPPOPID FOCOPS P3O IPO APPO PDO "
+        "TRPOLagrangian CPO PCPO"
     },
 }
 
@@ -96,7 +78,17 @@ def led(page: str, text: str) -> tuple[str, set[Path]]:
         return before + there + anchor + after
 
     parts = FENCE.split(text)
-    return "".join(x if x.startswith("```") else LINK.sub(lead, x) for x in parts), found
+    return "".join(
+        x if x.startswith("```") else LINK.sub(lead, x) for x in parts
+    ), found
+
+
+def on_config(config: Any) -> Any:
+    """Take a small script of ours where the offline plugin loads one from outside."""
+    outside = [x for x in config.extra_javascript if str(x).startswith("http")]
+    assert len(outside) == 1, outside
+    config.extra_javascript[config.extra_javascript.index(outside[0])] = WORKER
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -104,6 +96,8 @@ def on_files(files: Files, config: Any) -> Files:
     for here, there in PAGES.items():
         files.append(File.generated(config, there, abs_src_path=str(ROOT / here)))
     files.append(File.generated(config, "api.md", content=reference()))
+    ours = str(ROOT / "tools" / "worker.js")
+    files.append(File.generated(config, WORKER, abs_src_path=ours))
     for page in list(files.documentation_pages()):
         if page.src_uri == "api.md":
             continue
@@ -127,7 +121,9 @@ def reference() -> str:
     parts = ["# API reference\n\nFrom the docstrings of the library.\n"]
     for title, things in REFERENCE.items():
         parts.append(f"## {title}\n")
-        parts += [entry(name, thing) for name, thing in things.items()]
+        for module, names in things.items():
+            home = importlib.import_module(module)
+            parts += [entry(f"{module}.{x}", getattr(home, x)) for x in names.split()]
     return "\n".join(parts)
 
 
@@ -140,9 +136,11 @@ def entry(name: str, thing: Any) -> str:
             got = value.fget if isinstance(value, property) else value
             if member.startswith("_") or not inspect.isfunction(got):
                 continue
-            what = f"`.{member}`" if got is not value else f"`{call_text(member, got)}`"
+            what = f".{member}" if got is not value else f".{call_text(member, got)}"
             about = prose(inspect.getdoc(got) or "").replace("\n", "\n    ")
-            parts.append(f"??? note \"{what.replace(chr(34), chr(39))}\"\n\n    {about}\n")
+            parts.append(
+                f'??? note "{what.replace(chr(34), chr(39))}"\n\n    {about}\n'
+            )
     return "\n".join(parts)
 
 

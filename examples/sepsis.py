@@ -1,6 +1,6 @@
 """Sepsis in intensive care (ICU-Sepsis): survive, with a budget of drugs.
 
-pip install 'ecop[examples]'; python examples/icu_sepsis.py [iterations]
+pip install 'ecop[examples]'; python examples/sepsis.py [iterations]
 """
 
 import sys
@@ -24,6 +24,7 @@ class Ward(gymnasium.ObservationWrapper):
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (47,))
 
     def observation(self, observation):
+        """Of the patients of this state, the mean."""
         return self.seen[observation]
 
 
@@ -61,7 +62,7 @@ def main(iterations=100):
     env = ecop.from_gymnasium(Ward, horizon=HORIZON, costs=dose, limits=[LIMIT])
     run = ecop.train(env, seeds=1, iterations=iterations)
     print(run.evaluate(1000))
-    run.plot("icu_sepsis.png")
+    run.plot("sepsis.png")
     env.close()
 
 
