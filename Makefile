@@ -51,7 +51,7 @@ EXAMPLES := .venv-examples/bin
 test-examples: .venv-examples/ready  ## every example and notebook, two iterations each
 	$(EXAMPLES)/pytest tests/test_examples.py
 
-docs: setup  ## the site, in build/site: opens without a server
+docs: setup  ## the site, in build/site; python -m http.server -d build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: setup  ## sdist and wheel in dist/, installed and tested in fresh environments

@@ -3,7 +3,6 @@
 pip install 'ecop[examples]'; python examples/ev_charging.py [iterations]
 """
 
-import math
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from ev2gym.rl_agent.state import V2G_profit_max_loads
 
 import ecop
 
-HORIZON, LIMIT = 24, 5.0  # hours; kWh above what the transformer may carry
+HORIZON, LIMIT = 24, 8.0  # hours; kWh above what the transformer may carry
 HOME = Path(ev2gym.__file__).parent
 
 
@@ -54,12 +53,12 @@ class Station(gymnasium.Wrapper):
 
 
 def main(iterations=60):
-    env = ecop.from_gymnasium(Station, horizon=HORIZON, costs="overload")
-    for limit in (math.inf, LIMIT):
-        run = ecop.train(
-            env, limits=[limit], seeds=1, iterations=iterations, episodes=10
-        )
-        print(f"overload <= {limit:g}\n{run.evaluate(50)}")
+    env = ecop.from_gymnasium(
+        Station, horizon=HORIZON, costs="overload", limits=[LIMIT]
+    )
+    print(ecop.check_cmdp(env))  # among others: what a random policy does
+    run = ecop.train(env, seeds=1, iterations=iterations, episodes=30)
+    print(run.evaluate(50))
     run.plot("ev_charging.png")
     env.close()
 

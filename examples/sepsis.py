@@ -53,7 +53,7 @@ def table():
     return cmdp, np.tile(doctors, (HORIZON, 1, 1))
 
 
-def main(iterations=100):
+def main(iterations=300):
     cmdp, doctors = table()
     best = solve(cmdp)
     survive, spent = evaluate_exact(cmdp, doctors)

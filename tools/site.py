@@ -25,7 +25,6 @@ PAGES = {  # of the repository's first folder
     "SECURITY.md": "reporting.md",
     "LICENSE": "LICENSE",
 }
-WORKER = "assets/worker.js"
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 ARGUMENT = re.compile(r"^(\w+): (.*)$")
@@ -83,21 +82,11 @@ def led(page: str, text: str) -> tuple[str, set[Path]]:
     ), found
 
 
-def on_config(config: Any) -> Any:
-    """Take a small script of ours where the offline plugin loads one from outside."""
-    outside = [x for x in config.extra_javascript if str(x).startswith("http")]
-    assert len(outside) == 1, outside
-    config.extra_javascript[config.extra_javascript.index(outside[0])] = WORKER
-    return config
-
-
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages of the first folder, the reference, and files that pages name."""
     for here, there in PAGES.items():
         files.append(File.generated(config, there, abs_src_path=str(ROOT / here)))
     files.append(File.generated(config, "api.md", content=reference()))
-    ours = str(ROOT / "tools" / "worker.js")
-    files.append(File.generated(config, WORKER, abs_src_path=ours))
     for page in list(files.documentation_pages()):
         if page.src_uri == "api.md":
             continue
@@ -110,7 +99,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead the links of a page."""
+    """Lead the links of a page; the first one has no list of pages beside it."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
     if page.file.src_uri == "api.md":
         return markdown
     return led(page.file.src_uri, markdown)[0]
