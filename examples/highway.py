@@ -13,6 +13,7 @@ ROAD = {
     "lanes_count": 2,
     "vehicles_count": 6,
     "simulation_frequency": 3,
+    "offscreen_rendering": True,
     "observation": {"type": "Kinematics", "normalize": False},
 }
 HORIZON, LIMIT = 20, 2.0  # seconds; seconds of them too close

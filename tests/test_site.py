@@ -96,7 +96,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.mark.skipif(chromium.PATH is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_fit_a_screen_and_ask_for_nothing(address, width, tmp_path):
-    folder = Path(os.environ.get("ECOP_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ.get("ECOP_SCREENSHOTS") or tmp_path)
     browser = chromium.Browser(tmp_path / "profile")
     try:
         for name in SHOWN:
