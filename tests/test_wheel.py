@@ -10,9 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("onnxruntime", "pygame")
-TESTED = ("conftest.py", "probes.py", "learning", "test_evaluate.py", "test_config.py")
+TESTED = (
+    "conftest.py",
+    "probes.py",
+    "simulators.py",
+    "learning",
+    "test_evaluate.py",
+    "test_config.py",
+)
 PINS = ("--constraint", ROOT / "constraints.txt")
-TOOLS = ("pytest", "beartype", "hypothesis")
+TOOLS = ("pytest", "beartype", "hypothesis", "gymnasium")
 TINY = ("--iterations", "2", "--episodes", "2", "--seeds", "1")
 
 
