@@ -1,4 +1,4 @@
-.PHONY: setup demo test test-finetune test-safety slow attack check format
+.PHONY: setup demo test test-finetune test-safety test-examples slow attack check format docs dist
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -6,7 +6,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]' --constraint constraints.txt
 	@touch $@
 
 demo: setup  ## train e-COP on PointCircle with 5 seeds; table, curves and animation
@@ -50,6 +50,25 @@ OLDER ?= python3.10
 
 test-safety: setup .venv-safety/ready  ## their environments, in workers of that Python
 	$(BIN)/pytest -m slow tests/test_other_python.py
+
+# Simulators of others and Optuna, which bring much along.
+EXAMPLES := .venv-examples/bin
+
+.venv-examples/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-examples
+	$(EXAMPLES)/pip install --quiet --disable-pip-version-check --editable '.[dev,examples]' --constraint constraints.txt
+	@touch $@
+
+test-examples: .venv-examples/ready  ## every example and notebook, two iterations each
+	$(EXAMPLES)/pytest tests/test_examples.py
+
+docs: setup  ## the site, in build/site; python -m http.server -d build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: setup  ## sdist and wheel in dist/, installed and tested in fresh environments
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/pytest tests/test_wheel.py
 
 check: test
 

@@ -6,6 +6,7 @@ such as RUN stands for something that is made once.
 
 import contextlib
 import dataclasses
+import json
 import re
 import shlex
 import shutil
@@ -26,6 +27,7 @@ from ecop.training import Learner, TrainConfig
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+TUTORIAL = DOCS / "tutorial.md"  # its steps need one another
 TASKS = "point_circle point_reach navigation ant_circle ant_reach humanoid grid"
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -40,6 +42,7 @@ SNIPPETS = ["README.md"] + [
     f"docs/{page}.md"
     for page in ("your_environment", "deploy", "certificate", "watching")
 ]
+STEPS = ["check", "train", "evaluate", "plot", "render", "certify", "export"]
 QUICK = {"list", "show", "plot", "evaluate", "export", "watch", "check"}
 
 
@@ -79,7 +82,8 @@ def printed(page):
 
 
 def cases():
-    for words in dict.fromkeys(w for page in PAGES for w in printed(page)):
+    pages = [page for page in PAGES if page != TUTORIAL]
+    for words in dict.fromkeys(w for page in pages for w in printed(page)):
         quick = QUICK & set(words[1:3]) or "--help" in words
         marks = [] if quick else [pytest.mark.slow]
         yield pytest.param(words, id=" ".join(words), marks=marks)
@@ -166,6 +170,22 @@ def test_snippets_run(page, tiny_budget, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_snippets_about_the_truth_run(tiny_budget, tmp_path, monkeypatch):
     run_snippets("docs/exact.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    costs, play = [body for _, body in FENCED.findall(TUTORIAL.read_text())]
+    (tmp_path / "my_costs.py").write_text(costs)
+    commands = re.findall(
+        r"^ {4}ecop (.*)$", prose(TUTORIAL).replace("\\\n", " "), re.MULTILINE
+    )
+    assert [line.split()[0] for line in commands] == STEPS
+    for line in commands:
+        call(shlex.split(line))
+    exec(compile(play, "tutorial", "exec"), {})
+    assert json.loads(Path("runs/cart/certificate.json").read_text())
 
 
 def run_snippets(page, tmp_path, monkeypatch):
