@@ -59,22 +59,6 @@ def test_the_stratified_bootstrap_covers_and_keeps_strata():
     assert math.isnan(alone.high)
 
 
-def test_probability_of_improvement():
-    x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 0.0])
-    assert st.better(x, y) == pytest.approx((0.5 + 4) / 6)
-    many = st.better(np.stack([x, -x]), np.stack([y, y]))
-    assert many == pytest.approx([4.5 / 6, 0.0])
-    a, b = CHANCE.normal(1.0, 1.0, 100), CHANCE.normal(0.0, 1.0, 100)
-    found = st.probability_of_improvement([a, a], [b, b], draws=100)
-    truth = stats.norm.cdf(1 / math.sqrt(2))
-    assert found.value == pytest.approx(truth, abs=0.07)
-    assert found.low < truth < found.high
-    same = st.probability_of_improvement([x], [x], draws=50)
-    assert same.value == 0.5
-    half = st.probability_of_improvement([np.ones(3), np.zeros(3)], [y * 0, y * 0 + 1])
-    assert half.value == 0.5
-
-
 def test_feasibility_has_wilsons_interval():
     # Wilson's ends solve (share - p)^2 = z^2 p (1 - p) / n.
     found = st.proportion(3, 5)

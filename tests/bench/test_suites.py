@@ -4,15 +4,21 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ecop import recipes
 from ecop.algorithms import ALGORITHMS
 from ecop.bench import suites, tuning
-from ecop.bench.cells import identity, make_cell, run_config, setting
-from ecop.bench.run import make_plan
+from ecop.bench.cells import changed, identity, make_cell, run_config, setting
+from ecop.bench.constants import constants
+from ecop.bench.run import make_plan, repeat
 from ecop.config import resolve
-from ecop.envs import make
+from ecop.envs import ENVS, make
 from ecop.errors import UserError
+from ecop.exact.lp import solve
+from ecop.exact.problems import random_cmdp
+from ecop.exact.values import evaluate_exact, uniform_policy
 from ecop.learning.options import values
 from ecop.report import paper, published, tables
 from ecop.training import TrainConfig
@@ -69,9 +75,15 @@ def test_the_budget_is_the_same_for_all():
 
 
 def test_tabular_tasks_have_steps_of_their_own():
-    for build, episodes in (("exact", 6_000), ("frontier", 6_000), ("smoke", 800)):
+    suites_of_tables = (
+        ("exact", 6_000),
+        ("exact_long", 60_000),
+        ("frontier", 6_000),
+        ("smoke", 800),
+    )
+    for build, episodes in suites_of_tables:
         suite = suites.SUITES[build]()
-        groups = [group for group in suite.groups if group.section == "exact"]
+        groups = [g for g in suite.groups if g.section.startswith("exact")]
         assert groups
         for group in groups:
             horizon = make(group.task, **group.env_options).spec.horizon
@@ -133,12 +145,12 @@ def test_nobody_wins_outside_the_limits():
 
 def test_plans(tmp_path):
     plan = make_plan("table1", tmp_path, seeds=2, steps=3)
-    assert len(plan.document["groups"]) == 96
+    assert len(plan.document["groups"]) == 104
     known = {"PointCircle", "PointReach", "Navigation"}
     assert not known & set(plan.missing)
     assert {g["task"] for g in plan.document["groups"]} == set(suites.LIMITS)
     runnable = len(set(suites.LIMITS) - set(plan.missing))
-    assert plan.total == len(plan.jobs) == runnable * 12 * 2
+    assert plan.total == len(plan.jobs) == runnable * 13 * 2
     assert plan.document["command"].endswith("--steps 3")
     assert {g["steps"] for g in plan.document["groups"]} == {3}
     own = make_plan("exact", tmp_path, steps=3).document["groups"]
@@ -171,3 +183,91 @@ def test_later_options_are_in_a_cell_only_if_they_are_used():
     assert set(cell["train"]) == fields - {"schedule"}
     assert identity(cell) != identity(usual)
     assert run_config(usual).train.network == "mlp"
+
+
+def test_table_1_has_the_printed_algorithm_beside_the_users():
+    suite = suites.table1()
+    mine = [g for g in suite.groups if (g.task, g.algorithm) == ("Grid", "ecop")]
+    user, printed = (make_cell(group, suite, "default", 0) for group in mine)
+    for name, value in recipes.PAPER["ecop"].items():
+        found = printed["algorithm"] | printed["train"]
+        assert found[name] == (list(value) if isinstance(value, tuple) else value)
+    assert user["algorithm"] != printed["algorithm"]
+    assert user["train"]["steps"] == printed["train"]["steps"]
+
+
+def test_the_exact_suite_has_two_constraints_and_tables_that_vary():
+    groups = suites.exact().groups
+    for count in (1, 2):
+        for varying in (False, True):
+            assert any(
+                len(g.limits) == count
+                and g.env_options.get("time_varying", False) is varying
+                for g in groups
+                if g.task == "RandomTable"
+            )
+
+
+def test_the_robust_suite_covers_what_it_says():
+    suite = suites.robust()
+    assert {g.algorithm for g in suite.groups} == set(suites.EXACT)
+    assert len(suite.groups) % len(suites.EXACT) == 0
+    mine = [g for g in suite.groups if g.algorithm == "ecop"]
+    tables_ = [g for g in mine if g.task == "RandomTable"]
+    horizons = [g.options["horizon"] for g in tables_]
+    assert (min(horizons), max(horizons)) == (7, 1000)
+    assert {len(g.limits) for g in mine} == {1, 2, 3, 5}
+    for scale in ("reward_scale", "cost_scale"):
+        found = {g.env_options.get(scale, 1.0) for g in tables_}
+        assert found == {1e-3, 1.0, 1e3}
+    batches = {g.options["episodes"] for g in mine if "episodes" in g.options}
+    assert batches == {5, 20, 80}
+    for task, limit in (("PeakHours", 3.0), ("PointCircle", 10.0)):
+        limits = sorted(g.limits[0] / limit for g in mine if g.task == task)
+        assert limits == pytest.approx([0.3, 1.0, 3.0])
+    starts = {g.variant: g for g in tables_ if g.variant.startswith("starts")}
+    for word, sign in (("far above", 1), ("below", -1)):
+        group = starts[f"starts {word} the limit"]
+        cmdp = random_cmdp(horizon=group.options["horizon"], **group.env_options)
+        _, (cost,) = evaluate_exact(cmdp, uniform_policy(cmdp))
+        assert sign * (cost - group.limits[0]) > 0.1 * group.limits[0]
+        assert solve(cmdp).costs[0] == pytest.approx(group.limits[0])  # it binds
+
+
+def test_scales_of_a_random_table():
+    plain, scaled = random_cmdp(), random_cmdp(reward_scale=1e3, cost_scale=1e-3)
+    np.testing.assert_allclose(scaled.reward, 1e3 * plain.reward)
+    np.testing.assert_allclose(scaled.limits, 1e-3 * np.array(plain.limits))
+    assert solve(scaled).value == pytest.approx(1e3 * solve(plain).value)
+    for bad in ({"reward_scale": 0.0}, {"cost_scale": float("inf")}):
+        with pytest.raises(UserError, match="positive and finite"):
+            random_cmdp(**bad)
+
+
+def test_constants_of_a_task_are_part_of_a_cell():
+    suite = suites.table1()
+    group = next(g for g in suite.groups if g.task == "PointReach")
+    cell = make_cell(group, suite, "default", 0)
+    assert cell["constants"]["reach.OBSTACLES"] == "18"
+    assert cell["constants"]["dynamics.MASS"] == "0.00518879"
+    assert "reach.LIMIT" not in cell["constants"]  # a cell names its limits
+    assert changed(cell) == []
+    other = cell | {"constants": cell["constants"] | {"reach.OBSTACLES": "20"}}
+    assert identity(other) != identity(cell)
+    assert changed(other) == ["reach.OBSTACLES was 20, is 18"]
+    with pytest.raises(UserError, match=r"another task now.*OBSTACLES was 20, is 18\."):
+        repeat(other, {})
+    old = {name: value for name, value in cell.items() if name != "constants"}
+    assert changed(old) == []
+
+
+def test_every_task_has_constants():
+    for task in ENVS:
+        assert constants(task, {}, None), task
+    assert constants("Humanoid", {}, None)["humanoid.HumanoidOptions.speed_limit"]
+    assert constants("Grid", {}, None)["grid.net.xml"]
+    assert constants("HopperVelocity", {}, None)["robots.V4"]
+    assert constants("gym:CartPole-v1", {}, None) == {}
+    tables_ = [constants("RandomTable", {"seed": seed}, None) for seed in (1, 2)]
+    assert tables_[0] != tables_[1]
+    assert constants("PeakHours", {}, 10) != constants("PeakHours", {}, 11)

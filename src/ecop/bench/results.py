@@ -31,7 +31,13 @@ PARTS = ("plans", "cells", "failed", "clips", "runs")
 Seconds = Annotated[float, Within(0, 1e12)]
 
 
-class CellConfig(Document):
+class NewerConfig(Document, total=False):
+    """What newer cells have too."""
+
+    constants: dict[str, Name]
+
+
+class CellConfig(NewerConfig):
     """The config of a cell."""
 
     evaluation_episodes: Annotated[int, Within(1, 10**6)]
@@ -71,7 +77,13 @@ class Mark(Evaluated):
     share: Annotated[float, Within(0, 1)]
 
 
-class Truth(TypedDict):
+class NewerTruth(TypedDict, total=False):
+    """What newer cells have too."""
+
+    worst: float
+
+
+class Truth(NewerTruth):
     """A tabular task: its optimum, and what the policy reaches."""
 
     optimum: float

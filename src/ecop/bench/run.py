@@ -24,6 +24,7 @@ from ecop.api import stop_requests
 from ecop.bench import results
 from ecop.bench.cells import (
     Cell,
+    changed,
     describe,
     identity,
     make_cell,
@@ -429,6 +430,13 @@ def repeat(
         raise UserError(f"A cell has one seed, not {config.train.seeds}.")
     if not trust:
         refuse_code(config, f"cell {identity(cell)}", "--trust")
+    differ = changed(cell)
+    if differ:
+        raise UserError(
+            f"{cell['task']} is another task now than in this cell: {differ[0]}"
+            + f", and {len(differ) - 1} more." * (len(differ) > 1)
+            + "." * (len(differ) == 1)
+        )
     with tempfile.TemporaryDirectory(prefix="ecop-repeat-") as scratch:
         folder = Path(scratch)
         job = Job(identity(cell), cell, clip=False)

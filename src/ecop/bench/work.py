@@ -320,17 +320,23 @@ def rounded(x: Any) -> Any:
 
 
 def exact(run: Any) -> dict[str, Any] | None:
-    """A tabular task's optimum, and what the policy reaches without sampling."""
+    """A tabular task's optimum, and what the policy reaches without sampling.
+
+    worst: the least reward that any policy has
+    """
     from ecop.envs.tabular import TabularEnv
     from ecop.exact.learned import evaluate_learned
     from ecop.exact.lp import solve
+    from ecop.exact.values import best_response
 
     env = run.learner.env
     if not isinstance(env, TabularEnv):
         return None
     optimum = solve(env.cmdp.with_limits(*run.learner.spec.limits))
+    most, _, _ = best_response(env.cmdp, -env.cmdp.reward)
     ((value, costs),) = evaluate_learned(run.learner, run.states)
     return {
+        "worst": -most,
         "optimum": optimum.value,
         "optimal_costs": optimum.costs.tolist(),
         "value": float(value),

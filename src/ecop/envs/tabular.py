@@ -162,6 +162,10 @@ class RandomOptions:
     """of the limits: 0 is the free optimum's cost, 1 the smallest feasible"""
     time_varying: bool = False
     """draw transitions, rewards and costs anew for each step"""
+    reward_scale: float = 1.0
+    """rewards are drawn between 0 and this"""
+    cost_scale: float = 1.0
+    """costs are drawn between 0 and this; the limits follow"""
 
 
 def random_table(*, horizon: int = 5, **options: Any) -> TabularEnv:

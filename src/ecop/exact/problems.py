@@ -241,6 +241,8 @@ def random_cmdp(
     successors: int | None = None,
     tightness: float = 0.5,
     time_varying: bool = False,
+    reward_scale: float = 1.0,
+    cost_scale: float = 1.0,
     seed: int = 0,
 ) -> TabularCMDP:
     """Draw a CMDP whose limits can be kept and, for tightness > 0, bind.
@@ -251,6 +253,7 @@ def random_cmdp(
         "smallest" is the policy with the smallest sum of costs, so that all limits can
         be kept at once.
     time_varying: draw transitions, rewards and costs anew for each step.
+    reward_scale, cost_scale: rewards and costs are drawn between 0 and these.
     """
     successors = states if successors is None else successors
     if not 1 <= successors <= states:
@@ -260,6 +263,11 @@ def random_cmdp(
         )
     if not 0 <= tightness <= 1:
         raise UserError(f"The tightness must lie between 0 and 1, not {tightness}.")
+    if not (0 < reward_scale < np.inf and 0 < cost_scale < np.inf):
+        raise UserError(
+            "Scales of reward and costs must be positive and finite, not "
+            f"{reward_scale:g} and {cost_scale:g}."
+        )
     rng = np.random.default_rng(seed)
     steps = horizon if time_varying else 1
     cmdp = tabular_cmdp(
@@ -267,8 +275,8 @@ def random_cmdp(
         transition=tuple(
             _random_transition(rng, states, actions, successors) for _ in range(steps)
         ),
-        reward=rng.random((steps, states, actions)),
-        costs=rng.random((constraints, steps, states, actions)),
+        reward=reward_scale * rng.random((steps, states, actions)),
+        costs=cost_scale * rng.random((constraints, steps, states, actions)),
         initial=rng.dirichlet(np.ones(states)),
         limits=[np.inf] * constraints,
         horizon=horizon,

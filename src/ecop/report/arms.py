@@ -5,6 +5,7 @@ An arm is a group of a suite with its finished runs.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ecop.bench.cells import seed_of
+from ecop.bench.cells import changed, seed_of
 from ecop.bench.results import Results, fresh, steps
-from ecop.bench.suites import EVERYONE, LIMITS, TABLE1, TABLE3
+from ecop.bench.suites import EVERYONE, LIMITS, PAPER_FORM, TABLE1, TABLE3
 from ecop.report import paper
 from ecop.report import statistics as st
 
@@ -27,10 +28,13 @@ SECTIONS = {
     "beta": "Table 2: sensitivity of e-COP to beta",
     "robustness": "Fig. 5: other limits with unchanged options",
     "exact": "Exact: tabular tasks against their optimum",
+    "exact_long": "Exact, 60,000 episodes: tabular tasks against their optimum",
+    "robust": "Robust: one set of defaults across limits, horizons and scales",
     "options": "Forms of e-COP",
     "tuning": "Tuning: the same number of settings for every algorithm",
     "yardstick": "Yardstick: PPO without limits beside published figures",
     "velocity": "Safe Velocity: beside published figures",
+    "runs": "Training runs",
 }
 
 
@@ -60,6 +64,8 @@ class Arm:
     @property
     def label(self) -> str:
         """Algorithm and variant."""
+        if self.variant == PAPER_FORM:
+            return f"{self.name} ({PAPER_FORM})"
         return f"{self.name}, {self.variant}" if self.variant else self.name
 
     @property
@@ -123,6 +129,11 @@ class Arm:
         return int(np.sum(st.feasible(self.costs, self.limits)))
 
     @cached_property
+    def excess(self) -> np.ndarray:
+        """Cost of fresh episodes above the limit, 0 if within, by run [S, C]."""
+        return np.maximum(st.violation(self.costs, self.limits), 0.0)
+
+    @cached_property
     def strong(self) -> np.ndarray:
         """Strong violation by run [S, C]."""
         rows = [st.strong_violation(c, self.limits) for c in self.training_costs]
@@ -180,9 +191,16 @@ def _arms(found: Results) -> tuple[list[Arm], list[str]]:
         for group in plan["groups"]:
             key = tuple(group[k] for k in ("section", "task", "algorithm", "variant"))
             groups.setdefault(key, {}).setdefault(group["setting"], []).append(group)
+    old = _of_other_tasks(found)
     shown, notes = [], []
-    for settings in groups.values():
-        candidates = [_arm(lines, found) for lines in settings.values()]
+    for (section, task), names in old.items():
+        notes.append(
+            f"{section}, {task}: {len(names)} run(s) are not shown: the task had other "
+            "constants then, or its file does not say which."
+        )
+    for (section, task, *_), settings in groups.items():
+        left_out = old.get((section, task), set())
+        candidates = [_arm(lines, found, left_out) for lines in settings.values()]
         chosen, *others = sorted(candidates, key=_weight, reverse=True)
         shown.append(chosen)
         left = sum(len(other.documents) for other in others)
@@ -205,10 +223,41 @@ def _order(known: Iterable[str], found: Iterable[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(dict.fromkeys([*known, *found]))}
 
 
-def _arm(lines: list[dict[str, Any]], found: Results) -> Arm:
+def _of_other_tasks(found: Results) -> dict[tuple[str, str], set[str]]:
+    """By section and task, the cells of a task whose constants have changed since.
+
+    Where the cells of a section differ in the constants of a task (with one set of
+    options), those of the present constants stay, else those of the most cells.
+    """
+    kinds: dict[tuple[str, str, str], dict[str, set[str]]] = {}
+    for plan in found.plans:
+        for group in plan["groups"]:
+            for name in (x for x in group["cells"] if x in found.cells):
+                cell = found.cells[name]["cell"]
+                options = [cell["env_options"], cell["train"].get("horizon")]
+                key = group["section"], group["task"], json.dumps(options)
+                constants = json.dumps(cell.get("constants"), sort_keys=True)
+                kinds.setdefault(key, {}).setdefault(constants, set()).add(name)
+    old: dict[tuple[str, str], set[str]] = {}
+    for (section, task, _), sets in kinds.items():
+        if len(sets) > 1:
+            kept = max(sets, key=lambda text: _present(sets[text], found))
+            others = set.union(*(sets[text] for text in sets if text != kept))
+            old.setdefault((section, task), set()).update(others)
+    return old
+
+
+def _present(names: set[str], found: Results) -> tuple[bool, int]:
+    """Whether cells have the constants that the task has now, and how many they are."""
+    cell = found.cells[min(names)]["cell"]
+    return "constants" in cell and not changed(cell), len(names)
+
+
+def _arm(lines: list[dict[str, Any]], found: Results, left_out: set[str]) -> Arm:
     first = lines[0]
     names = list(dict.fromkeys(name for line in lines for name in line["cells"]))
-    documents = [found.cells[name] for name in names if name in found.cells]
+    there = [name for name in names if name in found.cells and name not in left_out]
+    documents = [found.cells[name] for name in there]
     documents.sort(key=lambda document: seed_of(document["cell"]))
     return Arm(
         first["section"],
@@ -262,16 +311,14 @@ def _failed(found: Results) -> list[str]:
 
 
 def _mixed(found: Results) -> list[str]:
-    """What sets the versions apart that made the cells."""
-    makers = {tuple(maker.split(", ")): n for maker, n in versions(found).items()}
+    """Whether more than one version made the cells."""
+    makers = versions(found)
     if len(makers) < 2:
         return []
-    common = set.intersection(*map(set, makers))
-    text = "; ".join(
-        f"{count} cells of {', '.join(word for word in maker if word not in common)}"
-        for maker, count in makers.items()
-    )
-    return [f"Cells of different versions are mixed: {text}."]
+    return [
+        f"The runs were made by {len(makers)} versions of the code; they are listed "
+        "at the end."
+    ]
 
 
 def _stray(found: Results) -> list[str]:

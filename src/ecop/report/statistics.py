@@ -77,25 +77,6 @@ def iqm_bootstrap(samples: Strata) -> Estimate:
     return bootstrap(samples, lambda *x, axis: iqm(np.concatenate(x, axis=axis)))
 
 
-def better(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """P(X > Y) + P(X = Y) / 2 of samples [..., S]: Mann and Whitney's U as a share."""
-    # The p-value is not used; the asymptotic one costs least.
-    u = stats.mannwhitneyu(x, y, axis=-1, method="asymptotic").statistic
-    return u / (x.shape[-1] * y.shape[-1])
-
-
-def probability_of_improvement(
-    ours: Strata, theirs: Strata, *, draws: int = DRAWS
-) -> Estimate:
-    """Mean over tasks of the probability that a run of ours beats one of theirs."""
-
-    def statistic(*samples: np.ndarray, axis: int) -> np.ndarray:
-        pairs = zip(samples[: len(ours)], samples[len(ours) :], strict=True)
-        return np.mean([better(x, y) for x, y in pairs], axis=0)
-
-    return bootstrap([*ours, *theirs], statistic, draws=draws)
-
-
 def proportion(successes: int, count: int) -> Estimate:
     """Share of successes with Wilson's interval, which is sound at 0 and at `count`."""
     found = stats.binomtest(successes, count)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ecop.bench.suites import REFERENCE
 from ecop.bench.work import SHARE_EPISODES, SHARES
-from ecop.report import paper
+from ecop.report import fair, paper
 from ecop.report import statistics as st
 from ecop.report.arms import SECTIONS, Arm
 from ecop.report.published import PUBLISHED, Figure, figures, sources
@@ -29,7 +29,6 @@ RULE = (
     "unconstrained reference. The paper puts the light mark only where e-COP is second."
 )
 QUANTILES = (0.05, 0.5, 0.95)
-OUTSIDE = 1e9  # worse than any reward
 
 # Marks
 
@@ -111,7 +110,7 @@ def column(arm: Arm) -> str:
     """The column that an arm has in the paper's layout."""
     if arm.section in ("navigation", "beta") and arm.variant:
         return arm.variant
-    return arm.name
+    return arm.label if arm.section == "runs" else fair.competitor(arm)
 
 
 def published(arm: Arm) -> paper.Entry | None:
@@ -171,19 +170,18 @@ def task_tables(section: str, shown: Iterable[Arm]) -> list[Table]:
             for name, limit in zip(done[0].documents[0]["costs"], limits, strict=True)
         ]
         head = ["algorithm", "runs", "steps", "reward", *names]
-        head += ["P(run feasible) [95 %]", "strong violation", "iterations above"]
+        head += ["runs within [95 %]", "excess"]
         mark = block_marks(block, limits)
         rows = []
         for label, arm in block.items():
             sign = mark.get(label, "")
             values = [entry(arm, i, sign) for i in range(1 + len(limits))]
-            words, rest = ["", ""], ["", "", ""]
+            words, rest = ["", ""], ["", ""]
             if arm.documents:
                 words = [str(len(arm.documents)), f"{arm.steps:,}"]
                 rest = [
                     percent(st.proportion(arm.feasible, len(arm.documents))),
-                    ", ".join(number(x) for x in arm.strong.mean(axis=0)),
-                    ", ".join(f"{100 * x:.0f} %" for x in arm.above.mean(axis=0)),
+                    ", ".join(number(x) for x in arm.excess.mean(axis=0)),
                 ]
             rows.append([Entry(label), *map(Entry, words), *values, *map(Entry, rest)])
         title = f"{task}, {' and '.join(map(limit_words, limits))}"
@@ -255,13 +253,13 @@ def shares_table(shown: Iterable[Arm]) -> Table | None:
 
 
 def block_marks(block: dict[str, Arm], limits: Sequence[float]) -> dict[str, str]:
-    """Who of a block is best and near best; PPO cannot be."""
+    """Who of a block is best and near best; PPO cannot be, nor who ran alone."""
     entries = {
         label: (float(arm.reward.mean()), arm.costs.mean(axis=0).tolist())
         for label, arm in block.items()
         if arm.documents and arm.algorithm != REFERENCE
     }
-    return marks(entries, limits)
+    return marks(entries, limits) if len(entries) > 1 else {}
 
 
 def entry(arm: Arm, i: int, mark: str) -> Entry:
@@ -303,8 +301,10 @@ def statistics_table(shown: Iterable[Arm]) -> Table | None:
     note = (
         "Intervals are over runs. IQM: mean of the middle half of the runs, bootstrap. "
         "P(run feasible): share of runs whose mean cost is within all limits, Wilson's "
-        "interval. Strong violation: mean positive part of cost minus limit over all "
-        f"iterations. Until feasible: the first of {st.WINDOW} iterations in a row "
+        "interval. The last three are of training batches, whose noise depends on "
+        "their size: they describe a run and do not compare algorithms. Strong "
+        "violation: mean positive part of cost minus limit over all iterations. Until "
+        f"feasible: the first of {st.WINDOW} iterations in a row "
         "within all limits, median over the runs that get there."
     )
     title = "Statistics on reward and constraints"
@@ -338,63 +338,66 @@ def _statistics(arm: Arm, i: int, limit: float) -> list[Entry]:
     return [*map(Entry, words), above, *map(Entry, rest)]
 
 
-def ranking(arm: Arm) -> np.ndarray:
-    """Runs by constraints first: [S] values to compare within one task.
-
-    A run within the limits beats one that is not; two within compare by reward, two
-    outside by their worst violation relative to the limit.
-    """
-    relative = st.violation(arm.costs, arm.limits) / np.maximum(arm.limits, 1e-9)
-    worst = np.max(relative, axis=1)
-    return np.where(worst <= 0.0, arm.reward, -OUTSIDE * (1.0 + worst))
-
-
-def aggregate_table(shown: Iterable[Arm]) -> Table | None:
-    """Over all tasks of Table 1: normalised IQM, feasibility, improvement by e-COP."""
-    mine = [arm for arm in shown if arm.section == "table1" and arm.documents]
-    by = {(arm.task, arm.algorithm): arm for arm in mine}
-    tasks = list(dict.fromkeys(arm.task for arm in mine))
-    unit = {task: _unit(task, by) for task in tasks}
+def fair_table(family: str, shown: Iterable[Arm]) -> Table | None:
+    """All tasks and limits of a family together, by the rule of `fair`."""
+    blocks = fair.family_blocks(family, shown)
+    if not blocks:
+        return None
+    found = fair.standings(blocks)
+    full = [x.name for x in found if x.blocks == len(blocks)]
+    winner = full[0] if len(full) > 1 and full[0] != paper.NAMES[REFERENCE] else ""
     rows = []
-    for algorithm in dict.fromkeys(arm.algorithm for arm in mine):
-        there = [task for task in tasks if (task, algorithm) in by]
-        own = [by[task, algorithm] for task in there]
-        rewards = [arm.reward / unit[arm.task] for arm in own]
-        good = sum(arm.feasible for arm in own)
-        runs = sum(len(arm.documents) for arm in own)
-        row = [own[0].name, str(len(there)), between(st.iqm_bootstrap(rewards))]
-        row.append(percent(st.proportion(good, runs)))
-        pairs = [(by[t, "ecop"], by[t, algorithm]) for t in there if (t, "ecop") in by]
-        if algorithm == "ecop" or not pairs:
-            row += ["", ""]
-        else:
-            for value in (lambda arm: arm.reward, ranking):
-                ours = [value(ecop) for ecop, _ in pairs]
-                theirs = [value(other) for _, other in pairs]
-                row.append(percent(st.probability_of_improvement(ours, theirs)))
-        rows.append([Entry(text) for text in row])
-    head = ["algorithm", "tasks", "reward, IQM [95 %]", "P(run feasible) [95 %]"]
-    head += ["P(e-COP better), reward", "P(e-COP better), constraints first"]
-    note = (
-        "Rewards are divided by that of PPO, the unconstrained reference, on the same "
-        "task (by the highest one where PPO was not run); stratified bootstrap over "
-        "tasks. Constraints first: a run within the limits beats one that is not."
-    )
-    title = "All tasks of Table 1 together"
-    return Table("aggregate", title, head, rows, note, 1) if rows else None
+    for x in found:
+        words = [
+            *("" if (s := x.score[at]) is None else f"{s.value:.2f}" for at in SHARES),
+            fair.estimate(x.last),
+            "" if x.ahead is None else fair.signed(x.ahead),
+            percent(x.within),
+            percent(x.forgiven),
+            fair.estimate(x.lenient),
+            f"{100 * x.excess:.1f} %",
+        ]
+        entries = [Entry(word) for word in words]
+        if x.name == winner:
+            entries[len(SHARES)] = Entry(words[len(SHARES)], "best")
+        rows.append([Entry(x.name), Entry(f"{x.blocks} of {len(blocks)}"), *entries])
+    head = ["algorithm", "tasks x limits"]
+    head += [f"score at {100 * at:.0f} %" for at in SHARES]
+    head += ["score at 100 % [95 %]", "e-COP minus it [95 %]", "runs within [95 %]"]
+    errors = f"{fair.ERRORS:g} se"
+    head += [f"within + {errors} [95 %]", f"score within + {errors}", "mean excess"]
+    note = f"By the rule of the report. {fair.EPISODES} Excess: relative to the limit."
+    title = f"{fair.FAMILIES[family][0]}: score within the limits"
+    return Table(f"score-{family}", title, head, rows, note)
 
 
-def _unit(task: str, by: dict[tuple[str, str], Arm]) -> float:
-    if (task, REFERENCE) in by:
-        return abs(float(by[task, REFERENCE].reward.mean())) or 1.0
-    means = [abs(float(arm.reward.mean())) for (t, _), arm in by.items() if t == task]
-    return max(means) or 1.0
+def blocks_table(family: str, shown: Iterable[Arm]) -> Table | None:
+    """The score of every competitor on every task and limits of a family."""
+    blocks = fair.family_blocks(family, shown)
+    names = [x.name for x in fair.standings(blocks)] if blocks else []
+    if len(blocks) < 2:
+        return None
+    rows = []
+    for block in blocks:
+        row = [Entry(block.title)]
+        for name in names:
+            scores = [*block.scores(name).values()]
+            if not scores:
+                row.append(Entry(""))
+                continue
+            found = block.policies(name).values()
+            inside = sum(x.within(block.limits) for x in found)
+            text = f"{np.mean(scores):.2f} ({inside} of {len(scores)})"
+            row.append(Entry(text, "" if inside == len(scores) else "above"))
+        rows.append(row)
+    title = f"{fair.FAMILIES[family][0]}, one by one: score (runs within)"
+    return Table(f"blocks-{family}", title, ["", *names], rows, words=1)
 
 
-def exact_table(shown: Iterable[Arm]) -> Table | None:
+def exact_table(section: str, shown: Iterable[Arm]) -> Table | None:
     """Tabular tasks: the optimum, and what the last policies reach, not sampled."""
     rows = []
-    for arm in shown:
+    for arm in (arm for arm in shown if arm.section == section):
         found = [d["exact"] for d in arm.documents if d.get("exact")]
         if not found:
             continue
@@ -421,17 +424,56 @@ def exact_table(shown: Iterable[Arm]) -> Table | None:
         "J* is the linear program's optimum; J and costs of the last policy are exact. "
         "A violation is relative to the limit; a negative gap goes with a violation."
     )
-    return Table("exact", SECTIONS["exact"], head, rows, note) if rows else None
+    return Table(section, SECTIONS[section], head, rows, note) if rows else None
+
+
+def gaps_table(section: str, shown: Iterable[Arm]) -> Table | None:
+    """Over all tabular tasks of a section: gaps and violations of each algorithm."""
+    gaps: dict[str, list[float]] = {}
+    excess: dict[str, list[float]] = {}
+    for arm in (arm for arm in shown if arm.section == section):
+        for truth in (d["exact"] for d in arm.documents if d.get("exact")):
+            gap = (truth["optimum"] - truth["value"]) / max(abs(truth["optimum"]), 1e-9)
+            over = (np.array(truth["costs"]) - arm.limits) / np.maximum(
+                arm.limits, 1e-9
+            )
+            gaps.setdefault(fair.competitor(arm), []).append(gap)
+            excess.setdefault(fair.competitor(arm), []).append(float(np.max(over)))
+    rows = []
+    for name, found in gaps.items():
+        inside = sum(x <= fair.EXACT_SLACK for x in excess[name])
+        words = [
+            name,
+            str(len(found)),
+            f"{100 * median(found):.2f} %",
+            f"{100 * float(np.quantile(found, 0.9)):.2f} %",
+            percent(st.proportion(inside, len(found))),
+            f"{100 * max(excess[name]):+.2f} %",
+        ]
+        rows.append([Entry(word) for word in words])
+    head = ["algorithm", "runs", "median gap", "90 % of the gaps below"]
+    head += ["runs within + 2 % [95 %]", "worst violation"]
+    note = (
+        "Users' defaults. A gap is relative to the linear program's optimum, a "
+        "violation to the limit; both are exact."
+    )
+    title = f"{SECTIONS[section].split(':')[0]}: gaps to the optimum"
+    return Table(f"gaps-{section}", title, head, rows, note, 1) if rows else None
+
+
+LISTS = ("options", "tuning", "yardstick", "velocity")  # too many arms for columns
+TABLES = ("exact", "exact_long")
 
 
 def all_tables(shown: list[Arm]) -> list[Table]:
     """All tables that have something in them, in the order of the report."""
-    # Too many arms for columns, or figures of others beside them.
-    lists = ("options", "tuning", "yardstick", "velocity")
-    layouts = [s for s in SECTIONS if s not in ("curves", "exact", *lists)]
-    found = [paper_layout(layouts[0], shown), aggregate_table(shown)]
+    layouts = [s for s in SECTIONS if s not in ("curves", "robust", *TABLES, *LISTS)]
+    found: list[Table | None] = [paper_layout(layouts[0], shown)]
+    for family in fair.FAMILIES:
+        found += [fair_table(family, shown), blocks_table(family, shown)]
     found += [paper_layout(section, shown) for section in layouts[1:]]
-    found += [exact_table(shown)]
-    found += [table for section in lists for table in task_tables(section, shown)]
+    for section in (*TABLES, "robust"):
+        found += [gaps_table(section, shown), exact_table(section, shown)]
+    found += [table for section in LISTS for table in task_tables(section, shown)]
     found += [shares_table(shown), statistics_table(shown)]
     return [table for table in found if table is not None]
