@@ -68,13 +68,19 @@ class Evaluation:
         title, rows = self._words()
         return table_text(
             f"<Evaluation of {title}>",
-            [(name, "  ".join(filter(None, cells))) for name, *cells in rows],
+            [
+                (name, f"{mean}  limit {limit}  {share} of episodes within")
+                if limit
+                else (name, mean)
+                for name, mean, limit, share in rows
+            ],
         )
 
     def _repr_html_(self) -> str:
         title, rows = self._words()
         cells = [[escape(cell) for cell in row] for row in rows]
-        return table_html(title, ("", "mean, 95 % interval", "limit", "within"), cells)
+        header = ("", "mean, 95 % interval", "limit", "episodes within")
+        return table_html(title, header, cells)
 
     def _words(self) -> tuple[str, list[list[str]]]:
         """A title, and rows of name, mean, limit, share of episodes within."""
@@ -87,8 +93,8 @@ class Evaluation:
         rows = [["reward", spread(s["reward"]), "", ""]]
         for entry in s["constraints"]:
             off = np.isinf(entry["limit"])
-            within = f"{100 * entry['feasible_episodes']:.0f} % of episodes within"
-            limit = "" if off else f"limit {entry['limit']:g}"
+            within = f"{100 * entry['feasible_episodes']:.0f} %"
+            limit = "" if off else f"{entry['limit']:g}"
             rows.append([entry["name"], spread(entry), limit, "" if off else within])
         rows.append(["failed", f"{100 * s['failed']:.1f} % of episodes", "", ""])
         return f"{s['seeds']} policies x {s['episodes']} fresh episodes", rows
