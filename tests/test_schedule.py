@@ -40,6 +40,7 @@ def test_rates_fall_over_the_planned_iterations(algorithm):
     left = 1.0 - np.arange(10) / 10
     for schedule, expected in (
         ("constant", np.ones(10)),
+        ("late", np.minimum(2 * left, 1.0)),
         ("linear", left),
         ("cosine", 0.5 * (1.0 + np.cos(np.pi * (1.0 - left)))),
     ):
@@ -115,3 +116,25 @@ def test_without_a_schedule_the_plan_is_no_part_of_the_program():
         return jax.jit(task.iteration).lower(state).as_text()
 
     assert program(iterations=10) == program(iterations=20)
+
+
+def test_the_scale_of_observations_rests_with_the_policy():
+    task = scheduled("linear", iterations=100)
+    (first,) = finish(task, init_seeds(task), [1])[0]
+    late = first._replace(iteration=jnp.int32(90))
+    after, _ = jax.jit(task.iteration)(late)
+    seen = SMALL.episodes * task.spec.horizon
+    gained = after.normaliser.count - first.normaliser.count
+    assert float(gained) == pytest.approx(0.1**2 * seen, rel=1e-4)
+
+
+def test_trust_regions_fall_by_the_square():
+    algorithm = ecop.TRPOLagrangian(target_kl=0.01)
+    kls = []
+    for iteration in (0, 90):
+        task = scheduled("linear", algorithm=algorithm, iterations=100)
+        (state,) = init_seeds(task)
+        state = state._replace(iteration=jnp.int32(iteration))
+        kls.append(float(jax.jit(task.iteration)(state)[1]["kl"]))
+    assert 0.2 * 0.01 < kls[0] <= 0.01 * 1.001
+    assert 0.2 * 0.0001 < kls[1] <= 0.0001 * 1.01
