@@ -14,7 +14,7 @@ from ecop.rollout import Actor, collector, distribution, exporter, recall
 from ecop.simulators.acting import Company, act_together, convolve, forgotten
 from ecop.simulators.worker import flat, unflat
 from ecop.types import Box, Constraint, Spec
-from probes import BrightCorner, Recall
+from probes import BrightCorner, NumpyWalk, Recall
 from simulators import make_gym, make_screen
 
 SMALL = {"seeds": 1, "hidden": (8,), "episodes": 4, "critic_epochs": 1}
@@ -206,11 +206,13 @@ def test_numpy_remembers_as_jax_does_with_the_same_bits_in_any_company():
     assert moved.tobytes() == together[2].tobytes()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_memory_on_simulators(workers):
-    env = ecop.from_gymnasium(
-        make_gym, horizon=3, costs="cost", limits=[9.0], workers=workers
-    )
+@pytest.mark.parametrize("kind", ["batches", "here", "a worker"])
+def test_a_memory_on_simulators(kind):
+    env = NumpyWalk()
+    if kind != "batches":
+        workers = int(kind == "a worker")
+        options = {"horizon": 3, "costs": "cost", "limits": [9.0], "workers": workers}
+        env = ecop.from_gymnasium(make_gym, **options)
     try:
         run = ecop.train(env, "pdo", network="gru", iterations=2, watch=None, **SMALL)
         state = run.states[0]
