@@ -70,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": RUN | {"drawing.film", "exact"},
     "finetune": NOUNS | {"learning", "files"},
     "report": NOUNS | {"bench", "evaluate", "files", "__init__"},
+    "report.own": RUN | {"bench"},
     "cli": RUN
     | {"__init__", "budgets", "bench", "report", "exact", "drawing", "interop", "live"},
 }

@@ -279,7 +279,8 @@ def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
     if task == "Bottleneck":
         assert any(rows[:, 3].any() for rows in traffic.vehicles)
     file = tmp_path / "episode.gif"
-    animate_traffic(traffic, ones[:, 0], ones, title=task, file=file)
+    told = {"title": task, "constraints": env.spec.constraints}
+    animate_traffic(traffic, ones[:, 0], ones, **told, file=file)
     with Image.open(file) as animation:
         assert animation.format == "GIF"
         animation.seek(5)

@@ -51,10 +51,12 @@ def test_charts_and_controls(browser, file):
     browser.open(file)
     assert browser.run("document.getElementById('section').value") == "table1"
     first = browser.run("document.getElementById('task').value")
-    assert browser.run(CURVES) == 2 * 12  # reward and cost of 12 algorithms
+    assert (
+        browser.run(CURVES) == 2 * 13
+    )  # reward and cost of 12 algorithms, e-COP twice
     assert browser.run("document.querySelectorAll('#curves .limit').length") == 1
     assert browser.run("document.querySelectorAll('#scatter path.mark').length") > 12
-    assert browser.run("document.querySelectorAll('#violations svg').length") == 2
+    assert browser.run("document.querySelectorAll('#violations svg').length") == 1
     names = browser.run(
         "[...document.querySelectorAll('#violations text')].map(t => t.textContent)"
     )
@@ -62,13 +64,13 @@ def test_charts_and_controls(browser, file):
     assert "PPO" not in names
     choose(browser, "task", "Navigation")
     assert first != "Navigation"
-    assert browser.run(CURVES) == 3 * 12
+    assert browser.run(CURVES) == 3 * 13
     choose(browser, "mode", "runs")
-    assert browser.run(CURVES) == 3 * 12 * 3
+    assert browser.run(CURVES) == 3 * 13 * 3
     browser.run("document.querySelector('#seeds input').click()")
-    assert browser.run(CURVES) == 3 * 12 * 2
+    assert browser.run(CURVES) == 3 * 13 * 2
     browser.run("document.querySelector('#arms input').click()")
-    assert browser.run(CURVES) == 3 * 11 * 2
+    assert browser.run(CURVES) == 3 * 12 * 2
     browser.run("document.getElementById('none').click()")
     assert browser.run(CURVES) == 0
     assert "Nothing is chosen" in browser.run("document.body.innerText")
@@ -80,6 +82,49 @@ def test_charts_and_controls(browser, file):
     )
     assert browser.run(finite)
     assert_silent(browser, file)
+
+
+def test_the_page_answers_first(browser, file):
+    browser.open(file)
+    top = "document.querySelector('{}').getBoundingClientRect().top"
+    places = [browser.run(top.format(x)) for x in (".lead", "#overall svg", "#table1")]
+    assert 0 < places[0] < places[1] < places[2]
+    assert places[0] < 200
+    words = browser.run("document.querySelector('.lead').innerText")
+    assert "e-COP scores" in words
+    assert "the best of the others is" in words
+    names = "[...document.querySelectorAll('#overall text')].map(t => t.textContent)"
+    assert {"e-COP", "e-COP (paper)", "PPO-L"} <= set(browser.run(names))
+    # Versions and their hashes stand at the end.
+    assert "commit" not in browser.run("document.querySelector('header').innerText")
+    assert "commit" in browser.run("document.querySelector('#setup').innerText")
+
+
+def test_table_1_keeps_its_first_columns(browser, file):
+    browser.open(file, width=390)
+    browser.run("document.querySelector('#table1 .scroll').scrollLeft = 300")
+    cell = "document.querySelector('#table1 tbody tr').children[{}]"
+    edges = [
+        browser.run(cell.format(i) + ".getBoundingClientRect().left") for i in range(3)
+    ]
+    frame = "document.querySelector('#table1 .scroll').getBoundingClientRect().left"
+    left = browser.run(frame)
+    assert left <= edges[0] < edges[1] < left + 200
+    assert edges[2] < left
+
+
+def test_ppo_stretches_no_axis_of_a_cost(browser, file):
+    """What lies beyond is cut off; the last tick of the axis is that of the others."""
+    most = (
+        "Math.max(...[...document.querySelectorAll('#curves svg')[1]"
+        ".querySelectorAll('text')].map(t => +t.textContent).filter(Number.isFinite)"
+        ".filter(v => v < 1000))"
+    )
+    browser.open(file)
+    assert browser.run(most) < 100
+    assert browser.run("document.querySelectorAll('#curves clipPath').length") == 2
+    keys = "[...document.querySelectorAll('#curves-keys li')].map(e => e.textContent)"
+    assert len(set(browser.run(keys))) == 13
 
 
 def test_values_can_be_read_by_mouse_and_keyboard(browser, file):
@@ -119,7 +164,7 @@ def test_light_dark_and_phone(browser, file, tmp_path):
     assert browser.run(back) == "rgb(255, 255, 255)"
     browser.open(file, width=360)
     assert browser.run("document.documentElement.scrollWidth") == 360
-    assert browser.run(CURVES) == 2 * 12
+    assert browser.run(CURVES) == 2 * 13
     browser.picture(tmp_path / "phone.png")
     assert (tmp_path / "phone.png").stat().st_size > 10_000
     assert_silent(browser, file)

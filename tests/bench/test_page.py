@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html
+import itertools
 import json
 import math
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_up import make_results, rewritten
+from PIL import ImageColor
 
 from ecop import cli
 from ecop.bench import results
@@ -261,6 +263,71 @@ def test_cells_of_a_changed_task_are_not_mixed_in(folder):
     assert {a.algorithm for a in circle if a.documents} == {"ecop"}
     assert len(there) == 12
     assert any("table1, PointCircle: 33 run(s) are not shown" in x for x in notes)
+
+
+def distance(a, b):
+    """CIE 1976 distance of two colours of the page."""
+    lab = [np.array(ImageColor.getrgb(x)) / 255 for x in (a, b)]
+    to_xyz = [
+        [0.4124, 0.3576, 0.1805],
+        [0.2126, 0.7152, 0.0722],
+        [0.0193, 0.1192, 0.9505],
+    ]
+    found = []
+    for rgb in lab:
+        linear = np.where(rgb > 0.04045, ((rgb + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+        x, y, z = np.cbrt(to_xyz @ linear / [0.9505, 1.0, 1.089])
+        found.append(np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)]))
+    return float(np.linalg.norm(found[0] - found[1]))
+
+
+def test_the_colours_differ():
+    script = (ROOT / "src/ecop/report/page.js").read_text()
+    for name in ("LIGHT", "DARK"):
+        found = re.search(rf"const {name} = \[(.*?)\];", script, re.DOTALL)
+        assert found
+        colours = re.findall(r"#[0-9a-f]{6}", found[1])
+        assert len(colours) == 13
+        pairs = itertools.combinations(colours, 2)
+        assert min(distance(*pair) for pair in pairs) > 20, name
+
+
+def test_clips_are_of_policies_within_their_limits(whole, tmp_path):
+    text, _ = page_of(whole, tmp_path)
+    captions = re.findall("<figcaption>(.*?)</figcaption>", text)
+    assert captions
+    assert not any(caption.startswith("PPO,") for caption in captions)
+    both = [c for c in captions if "cost 2" in c]
+    assert both
+    assert re.search(
+        r"cost 1: cost [\d.]+, limit 10; cost 2: cost [\d.]+, limit 25", both[0]
+    )
+
+
+def test_training_runs_of_a_user(tmp_path, capsys):
+    small = ["--iterations", "4", "--episodes", "4", "--seeds", "2", "--quiet"]
+    for name, algorithm in (("a", "ecop"), ("b", "cpo")):
+        cli.main(
+            ["train", "PeakHours", algorithm, *small, "--out", str(tmp_path / name)]
+        )
+    capsys.readouterr()
+    out = tmp_path / "own.html"
+    runs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    cli.main(["report", *runs, "--episodes", "6", "-o", str(out)])
+    text = html.unescape(out.read_text())
+    for words in ("These runs: e-COP scores", "PeakHours, limit 3", "Training runs"):
+        assert words in text
+    assert "bench repeat" not in text
+    cli.main(["report", runs[0], "--episodes", "6", "-o", str(out)])
+    assert "nothing else was run" in out.read_text()
+    for bad, why in (
+        ([runs[0], runs[0]], "given twice"),
+        ([runs[0], str(tmp_path)], "is no run folder"),
+        ([], "Give a results folder"),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(["report", *bad])
+        assert why in capsys.readouterr().err
 
 
 # Bad input

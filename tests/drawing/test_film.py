@@ -39,7 +39,8 @@ def test_the_animation_shows_the_episode(name, tmp_path):
     scene = env.film(episode)
     assert scene.pose.shape == (12, 3)
     file = tmp_path / "episode.gif"
-    plane.animate(scene, episode.reward, episode.costs, title=name, file=file)
+    told = {"title": name, "constraints": env.spec.constraints}
+    plane.animate(scene, episode.reward, episode.costs, **told, file=file)
     with Image.open(file) as image:
         frames = sum(1 for _ in ImageSequence.Iterator(image))
     assert frames == 7  # every second step and the last
@@ -49,6 +50,17 @@ def test_the_animation_shows_the_episode(name, tmp_path):
         goal = scene.goal.centres
         assert (goal > [left, bottom]).all()
         assert (goal < [right, top]).all()
+
+
+def test_a_clip_says_each_cost_with_its_limit():
+    """Two costs as "42 / 18" would read as a cost and its limit."""
+    costs = np.tile([[0.5, 2.0]], (10, 1))
+    both = (Constraint("hazards", 10.0), Constraint("pillars", float("inf")))
+    words = plane.progress(3, np.ones(10), costs, both)
+    assert words == (
+        "step 4/10   reward 4.0\nhazards: cost 2, limit 10   pillars: cost 8, no limit"
+    )
+    assert plane.progress(0, np.ones(10), costs[:, :0], ()) == "step 1/10   reward 1.0"
 
 
 class Fuse:

@@ -241,7 +241,7 @@ def run_cell(cell: dict[str, Any], folder: Path, *, clip: bool, watch: Any) -> N
         "evaluation": last,
         "deterministic": measured(run, episodes, deterministic=True),
         "evaluations": [*read_marks(run.path), {"share": 1.0, **last}],
-        "exact": exact(run),
+        "exact": exact(run.learner, run.states[0]),
         "clip": film_clip(run, folder / "clips" / f"{name}.gif") if clip else None,
         **provenance(),
     }
@@ -319,7 +319,7 @@ def rounded(x: Any) -> Any:
     return np.reshape(flat, np.shape(x)).tolist()
 
 
-def exact(run: Any) -> dict[str, Any] | None:
+def exact(learner: Any, state: Any) -> dict[str, Any] | None:
     """A tabular task's optimum, and what the policy reaches without sampling.
 
     worst: the least reward that any policy has
@@ -329,12 +329,12 @@ def exact(run: Any) -> dict[str, Any] | None:
     from ecop.exact.lp import solve
     from ecop.exact.values import best_response
 
-    env = run.learner.env
+    env = learner.env
     if not isinstance(env, TabularEnv):
         return None
-    optimum = solve(env.cmdp.with_limits(*run.learner.spec.limits))
+    optimum = solve(env.cmdp.with_limits(*learner.spec.limits))
     most, _, _ = best_response(env.cmdp, -env.cmdp.reward)
-    ((value, costs),) = evaluate_learned(run.learner, run.states)
+    ((value, costs),) = evaluate_learned(learner, [state])
     return {
         "worst": -most,
         "optimum": optimum.value,

@@ -85,9 +85,10 @@ def draw_episode(
         for name, text in film.replay.items():
             (replay / name).write_text(text)
     outcome = episode.reward, episode.costs
+    limits = learner.spec.constraints
     if isinstance(film, Traffic):
-        animate_traffic(film, *outcome, title=title, file=file)
+        animate_traffic(film, *outcome, title=title, constraints=limits, file=file)
     elif isinstance(film, Scene):
-        animate(film, *outcome, title=title, file=file)
+        animate(film, *outcome, title=title, constraints=limits, file=file)
     else:
-        caption(film, *outcome, title=title, file=file)
+        caption(film, *outcome, title=title, constraints=limits, file=file)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ecop.drawing.scenes import Pictures, Scene
 from ecop.errors import UserError
+from ecop.types import Constraint
 
 SIZE = 480  # pixels along the side of a square frame; others have its area
 SMOOTH = 2  # drawn this much larger, then shrunk
@@ -28,6 +30,7 @@ def animate(
     costs: np.ndarray,
     *,
     title: str,
+    constraints: Sequence[Constraint],
     file: Path,
 ) -> None:
     """Write an animation: reward [H], costs [H, C].
@@ -75,7 +78,7 @@ def animate(
             ring = around(x, y, discs.radius)
             pen.ellipse(ring, outline=discs.colour, width=5 * SMOOTH)
         robot(pen, at(*pose[h, :2]), float(pose[h, 2]))
-        text = progress(title, h, reward, costs)
+        text = f"{title}   {progress(h, reward, costs, constraints)}"
         banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
         kinds = [(kind.name, kind.colour) for kind in (*goal, *scene.discs)]
         costly = [("step with a cost", COSTLY)] if kinds else []
@@ -90,6 +93,7 @@ def caption(
     costs: np.ndarray,
     *,
     title: str,
+    constraints: Sequence[Constraint],
     file: Path,
 ) -> None:
     """Write the pictures with the sums of reward [H] and costs [H, C].
@@ -104,18 +108,27 @@ def caption(
         pen = ImageDraw.Draw(frame)
         if costs[last : h + 1].sum() > 0:
             pen.rectangle((0, 0, *frame.size), outline=COSTLY, width=6)
-        banner(pen, (16, 14), progress(title, h, reward, costs), font)
+        text = f"{title}   {progress(h, reward, costs, constraints)}"
+        banner(pen, (16, 14), text, font)
         frames.append(frame)
         last = h + 1
     save(frames, round(1000 * pictures.stride * pictures.seconds), file)
 
 
-def progress(title: str, h: int, reward: np.ndarray, costs: np.ndarray) -> str:
-    """The text over a picture: sums up to and with step h."""
-    return (
-        f"{title}   step {h + 1}/{len(reward)}   reward {reward[: h + 1].sum():.1f}   "
-        f"cost {' / '.join(f'{c:g}' for c in costs[: h + 1].sum(axis=0))}"
-    )
+def progress(
+    h: int, reward: np.ndarray, costs: np.ndarray, constraints: Sequence[Constraint]
+) -> str:
+    """The text over a picture: sums up to and with step h, each cost and its limit."""
+    sums = costs[: h + 1].sum(axis=0)
+    words = []
+    for constraint, cost in zip(constraints, sums, strict=True):
+        limit = constraint.limit
+        words.append(
+            f"{constraint.name}: cost {round(float(cost), 1):g}, "
+            + (f"limit {limit:g}" if math.isfinite(limit) else "no limit")
+        )
+    first = f"step {h + 1}/{len(reward)}   reward {reward[: h + 1].sum():.1f}"
+    return "\n".join([first, "   ".join(words)]).rstrip()
 
 
 def save(frames: list[Image.Image], milliseconds: int, file: Path) -> None:

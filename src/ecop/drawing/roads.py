@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ecop.drawing.plane import SMOOTH, STRIDE, banner, legend, save
+from ecop.drawing.plane import SMOOTH, STRIDE, banner, legend, progress, save
 from ecop.drawing.scenes import Traffic
+from ecop.types import Constraint
 
 WIDTH = 640  # pixels of a square frame's side
 WIDE = 1000  # pixels of a long road
-MARGIN = 34  # pixels above and below, for the text
+MARGIN = 50  # pixels above and below, for the text
 ROAD, EDGE = "#c9ccd1", "#7d828a"
 COLOURS = {
     "plain": "#ffffff",
@@ -34,6 +36,7 @@ def animate_traffic(
     costs: np.ndarray,
     *,
     title: str,
+    constraints: Sequence[Constraint],
     file: Path,
 ) -> None:
     """Write an animation: reward [H], costs [H, C]; a frame shows the end of a step."""
@@ -73,11 +76,8 @@ def animate_traffic(
         for x, y, colour in traffic.lights[h + 1]:
             (u, v), r = at(np.array([[x, y]]))[0], 4 * SMOOTH
             pen.ellipse((u - r, v - r, u + r, v + r), fill=COLOURS[LIGHTS[int(colour)]])
-        text = (
-            f"{title}   {traffic.seconds * (h + 1):g} s   step {h + 1}/{count}   "
-            f"reward {reward[: h + 1].sum():.1f}   "
-            f"cost {' / '.join(f'{c:.1f}' for c in costs[: h + 1].sum(axis=0))}"
-        )
+        text = f"{title}   {traffic.seconds * (h + 1):g} s   "
+        text += progress(h, reward, costs, constraints)
         banner(pen, (10 * SMOOTH, 8 * SMOOTH), text, font)
         names = [(name, COLOURS[kind]) for name, kind in traffic.legend]
         legend(pen, names, pixels[1], font)

@@ -186,6 +186,11 @@ def family_blocks(family: str, shown: Iterable[Arm]) -> list[Block]:
     return blocks
 
 
+def ours_of(family: str, blocks: Sequence[Block]) -> str:
+    """Whom the others are compared with: e-COP, or the first of a user's runs."""
+    return next(iter(blocks[0].arms)) if family == "runs" else "e-COP"
+
+
 # Over all blocks
 
 
@@ -194,13 +199,19 @@ def mean_of_means(samples: Sequence[np.ndarray]) -> st.Estimate:
 
     Where a stratum has one run there is nothing to draw from: strata are drawn.
     """
-
-    def statistic(*x: np.ndarray, axis: int) -> np.ndarray:
-        return np.mean([np.mean(part, axis=axis) for part in x], axis=0)
-
-    if min(map(len, samples)) > 1:
-        return st.bootstrap(samples, statistic)
-    return st.bootstrap([np.array([np.mean(part) for part in samples])], statistic)
+    if min(map(len, samples)) < 2:
+        samples = [np.array([np.mean(part) for part in samples])]
+    value = float(np.mean([np.mean(part) for part in samples]))
+    if min(map(len, samples)) < 2:
+        return st.Estimate(value, math.nan, math.nan)
+    chance = np.random.default_rng(0)
+    drawn = [
+        part[chance.integers(len(part), size=(st.DRAWS, len(part)))].mean(axis=1)
+        for part in samples
+    ]
+    tails = [(1 - st.LEVEL) / 2, (1 + st.LEVEL) / 2]
+    low, high = np.quantile(np.mean(drawn, axis=0), tails)
+    return st.Estimate(value, float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -280,14 +291,15 @@ def standings(blocks: Sequence[Block], ours: str = "e-COP") -> list[Standing]:
 
 
 def rival(block: Block, ours: str = "e-COP") -> str | None:
-    """The best of the other algorithms on a block; PPO is none, e-COP's forms neither.
+    """The best of the others on a block; PPO is none, nor are e-COP's other forms.
 
     By score; if all have 0, by the smallest excess.
     """
     others = [
         name
         for name, arm in block.arms.items()
-        if name != ours and arm.algorithm not in (REFERENCE, "ecop")
+        if name != ours and arm.algorithm != REFERENCE
+        if not name.startswith(f"{ours} (")
     ]
 
     def worth(name: str) -> tuple[float, float]:
@@ -309,7 +321,7 @@ def verdict(block: Block, ours: str = "e-COP") -> str:
         return f"{block.title}: {ours} was not run; {outcome(block, best)}."
     other = rival(block, ours)
     if other is None:
-        return f"{block.title}: no other algorithm was run; {outcome(block, ours)}."
+        return f"{block.title}: nothing else was run; {outcome(block, ours)}."
     score = {
         name: float(np.mean([*block.scores(name).values()])) for name in (ours, other)
     }
@@ -322,9 +334,9 @@ def verdict(block: Block, ours: str = "e-COP") -> str:
     more = "" if gap is None else f", difference {signed(gap)}"
     how = standing_to(score[ours] - score[other], gap)
     return (
-        f"{block.title}: {ours} {how} the best other, {other} (score "
-        f"{score[ours]:.2f} against {score[other]:.2f}{more}); "
-        f"{outcome(block, ours)}; {outcome(block, other)}."
+        f"{block.title}: {ours} {how} the best other, {other}: score {score[ours]:.2f} "
+        f"against {score[other]:.2f}{more}; {outcome(block, ours)}, against "
+        f"{outcome(block, other).removeprefix(f'{other} has ')}."
     )
 
 
@@ -334,7 +346,7 @@ def standing_to(difference: float, gap: st.Estimate | None) -> str:
         return "is level with"
     if gap is not None and math.isfinite(gap.low) and gap.low * gap.high > 0:
         return "is ahead of" if gap.value > 0 else "is behind"
-    return f"is {'ahead of' if difference > 0 else 'behind'}, but not clearly,"
+    return f"is, not clearly, {'ahead of' if difference > 0 else 'behind'}"
 
 
 def outcome(block: Block, name: str) -> str:
@@ -366,16 +378,16 @@ def overall(
     others = [
         x
         for x in found
-        if x.ahead is not None and not x.name.startswith((ours, "PPO "))
+        if x.ahead is not None and x.name != "PPO"
+        if not x.name.startswith(f"{ours} (")
     ]
-    others = [x for x in others if x.name != "PPO"]
     if not others:
-        return f"{words}; no other algorithm was run."
+        return f"{words}; nothing else was run."
     best = max(others, key=lambda x: (x.blocks, x.last.value))
     assert best.ahead is not None
     return (
         f"{words}; the best of the others is {best.name} with {estimate(best.last)} "
-        f"and {share(best.within)} (e-COP minus it, paired: {signed(best.ahead)})."
+        f"and {share(best.within)} ({ours} minus it, paired: {signed(best.ahead)})."
     )
 
 

@@ -3,9 +3,16 @@
   const DATA = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const NS = "http://www.w3.org/2000/svg";
-  // Colours that stay apart for colour-blind readers (Okabe and Ito), on white and black.
-  const LIGHT = ["#0072b2", "#d55e00", "#008a63", "#b5578f", "#b97a00", "#3a94c9", "#5f6b73"];
-  const DARK = ["#4db5ee", "#ff8f45", "#2fcf9f", "#ea9cc8", "#f0b93a", "#a8dcf7", "#b8c2ca"];
+  // Thirteen colours that differ, on white and on black (a test measures how much);
+  // dashes and shapes tell them apart without colour.
+  const LIGHT = [
+    "#0057c2", "#d55e00", "#00875a", "#c2188f", "#a07800", "#00a3c4", "#6b7680",
+    "#7b3fd0", "#d11f2d", "#6aa300", "#7a4a21", "#101d6b", "#f06fa8",
+  ];
+  const DARK = [
+    "#5aa9ff", "#ff8a2a", "#22c58b", "#ff5fd2", "#e6c229", "#5fe3f5", "#a9b4bd",
+    "#b08cff", "#ff5a5f", "#b4ec51", "#c99566", "#3f63ff", "#ffc2dc",
+  ];
   const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2", "1 2"];
   const SHAPES = ["circle", "square", "triangle", "diamond", "cross", "plus", "down"];
 
@@ -87,6 +94,8 @@
     return [low - more, high + more];
   }
 
+  let panels = 0;
+
   // Axes in a box that has its place already; returns what is needed to draw into it.
   function panel(box, title, options) {
     html("h4", { textContent: title }, box);
@@ -104,8 +113,7 @@
     const back = element("g", {}, svg);
     for (const v of ticks(x0, x1, width / 85)) {
       element("line", { x1: sx(v), x2: sx(v), y1: edge.top, y2: edge.bottom, class: "grid" }, back);
-      element("text", { x: sx(v), y: edge.bottom + 15, "text-anchor": "middle" }, svg,
-        options.percent ? `${short(100 * v)} %` : short(v));
+      element("text", { x: sx(v), y: edge.bottom + 15, "text-anchor": "middle" }, svg, short(v));
     }
     if (!options.rows) {
       for (const v of ticks(y0, y1, height / 50)) {
@@ -119,7 +127,14 @@
     element("text", {
       x: (edge.left + edge.right) / 2, y: height - 5, "text-anchor": "middle",
     }, svg, options.xlabel);
-    return { box, svg, back, sx, sy, edge, width, height };
+    // What lies beyond an axis is cut off there.
+    const id = `clip-${(panels += 1)}`;
+    const shape = element("clipPath", { id }, svg);
+    element("rect", {
+      x: edge.left, y: edge.top - 4, width: edge.right - edge.left + 6, height: edge.bottom - edge.top + 8,
+    }, shape);
+    const inside = element("g", { "clip-path": `url(#${id})` }, svg);
+    return { box, svg, back, inside, sx, sy, edge, width, height };
   }
 
   // Learning curves
@@ -142,11 +157,15 @@
 
   function curveChart(parent, series, row, title, limit, mode) {
     const lines = series.map((s) => ({ ...s, points: summary(s, row) }));
-    const values = lines.flatMap((s) => mode === "mean"
-      ? s.points.flatMap((p) => [p.m - p.spread, p.m + p.spread])
-      : s.runs.flatMap((run) => run.y[row]));
-    if (limit !== null) values.push(limit);
+    // PPO sees no cost; its own would squeeze those of all others.
+    // So would the first tenth, in which all begin to learn.
     const xs = lines.flatMap((s) => s.points.map((p) => p.x));
+    const start = row ? Math.max(...xs) / 10 : 0;
+    const judged = lines.filter((s) => row === 0 || s.name !== DATA.reference);
+    const values = (judged.length ? judged : lines).flatMap((s) => mode === "mean"
+      ? s.points.filter((p) => p.x >= start).flatMap((p) => [p.m - p.spread, p.m + p.spread])
+      : s.runs.flatMap((run) => run.y[row].filter((_, k) => s.x[k] >= start)));
+    if (limit !== null) values.push(limit);
     const say = `${title} by environment steps. ` + lines.map((s) =>
       `${s.label}: ${short(s.points.at(-1).m)} at the end`).join("; ")
       + (limit !== null ? `; limit ${short(limit)}` : "");
@@ -161,17 +180,17 @@
           const down = s.points.map((q) => `${p.sx(q.x).toFixed(1)},${p.sy(q.m - q.spread).toFixed(1)}`);
           element("polygon", {
             points: [...up, ...down.reverse()].join(" "), fill: look.colour, opacity: 0.14,
-          }, p.back);
+          }, p.inside);
         }
-        line(p.svg, s.points, p.sx, p.sy, look, look.width);
+        line(p.inside, s.points, p.sx, p.sy, look, look.width);
       } else {
         for (const run of s.runs) {
-          line(p.svg, s.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
+          line(p.inside, s.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
         }
       }
       const every = Math.max(1, Math.ceil(s.points.length / 5));
       s.points.forEach((q, k) => {
-        if (k % every === Math.floor(every / 2)) mark(p.svg, look.shape, p.sx(q.x), p.sy(q.m), 3.2, look.colour);
+        if (k % every === Math.floor(every / 2)) mark(p.inside, look.shape, p.sx(q.x), p.sy(q.m), 3.2, look.colour);
       });
     }
     if (limit !== null) {
@@ -265,27 +284,57 @@
     }
   }
 
-  // Violations: one row per algorithm
+  // The score of every competitor, with its interval
 
-  function rowsChart(parent, series, title, value, percent, xlabel) {
+  function scoreChart(parent, family) {
+    const rows = family.rows;
+    const left = 112;
+    const say = `Score within the limits, ${family.title}. ` + rows.map((r) => `${r.name}: ${r.value.toFixed(2)}`
+      + (r.low === null ? "" : `, between ${r.low.toFixed(2)} and ${r.high.toFixed(2)}`)).join("; ");
+    const p = panel(parent, `${family.title}: score within the limits (1 is the best known)`, {
+      x: [0, 1.06], y: [0, rows.length], rows: true, left, say,
+      xlabel: "mean over tasks and limits, 95 % interval", height: 54 + 26 * rows.length,
+    });
+    rows.forEach((r, i) => {
+      const look = style(Math.max(0, DATA.order.indexOf(r.name)));
+      const y = p.sy(rows.length - i - 0.5);
+      const few = r.blocks < family.count ? ` (${r.blocks} of ${family.count})` : "";
+      const text = element("text", { x: left - 8, y: y + 4, "text-anchor": "end", class: i ? "" : "first" }, p.svg, r.name + few);
+      fit(text, left - 12);
+      element("line", { x1: p.sx(0), x2: p.sx(r.value), y1: y, y2: y, stroke: look.colour, "stroke-width": 9, opacity: 0.3 }, p.svg);
+      if (r.low !== null) {
+        element("line", { x1: p.sx(r.low), x2: p.sx(r.high), y1: y, y2: y, stroke: look.colour, "stroke-width": 2.5 }, p.svg);
+        for (const x of [r.low, r.high]) {
+          element("line", { x1: p.sx(x), x2: p.sx(x), y1: y - 5, y2: y + 5, stroke: look.colour, "stroke-width": 2.5 }, p.svg);
+        }
+      }
+      mark(p.svg, look.shape, p.sx(r.value), y, 5, look.colour);
+    });
+  }
+
+  function fit(text, width) {
+    if (text.getComputedTextLength() <= width) return;
+    text.setAttribute("textLength", width);
+    text.setAttribute("lengthAdjust", "spacingAndGlyphs");
+  }
+
+  // Excess: one row per algorithm
+
+  function rowsChart(parent, series, title, value, xlabel) {
     const values = series.flatMap((s) => s.runs.map(value));
-    const most = Math.max(...values, percent ? 0.01 : 1e-6);
+    const most = Math.max(...values, 1e-6);
     const left = Math.min(150, 24 + 6.6 * Math.max(...series.map((s) => s.label.length)));
     const say = `${title}. ` + series.map((s) =>
-      `${s.label}: ${percent ? `${short(100 * mean(s.runs.map(value)))} %` : short(mean(s.runs.map(value)))}`).join("; ");
+      `${s.label}: ${short(mean(s.runs.map(value)))}`).join("; ");
     const p = panel(parent, title, {
-      x: [0, most * 1.08], y: [0, series.length], rows: true, left, percent, xlabel, say,
+      x: [0, most * 1.08], y: [0, series.length], rows: true, left, xlabel, say,
       height: 54 + 26 * series.length,
     });
     series.forEach((s, row) => {
       const look = style(s.index);
       const y = p.sy(series.length - row - 0.5);
       const m = mean(s.runs.map(value));
-      const text = element("text", { x: p.edge.left - 8, y: y + 4, "text-anchor": "end" }, p.svg, s.label);
-      if (text.getComputedTextLength() > left - 12) {
-        text.setAttribute("textLength", left - 12);
-        text.setAttribute("lengthAdjust", "spacingAndGlyphs");
-      }
+      fit(element("text", { x: p.edge.left - 8, y: y + 4, "text-anchor": "end" }, p.svg, s.label), left - 12);
       element("line", { x1: p.sx(0), x2: p.sx(m), y1: y, y2: y, stroke: look.colour, "stroke-width": 5, opacity: 0.35 }, p.svg);
       for (const run of s.runs) mark(p.svg, look.shape, p.sx(value(run)), y, 3, look.colour, true);
       mark(p.svg, look.shape, p.sx(m), y, 5, look.colour);
@@ -313,6 +362,23 @@
     return arms.map((a, i) => ({ ...a, index: many ? i : Math.max(0, DATA.order.indexOf(a.name)) }));
   }
 
+  // How a line of this number is drawn.
+  function sample(parent, index) {
+    const svg = element("svg", { width: 30, height: 12, "aria-hidden": "true" }, parent);
+    const look = style(index);
+    element("line", { x1: 0, x2: 30, y1: 6, y2: 6, stroke: look.colour, "stroke-width": 2, "stroke-dasharray": look.dash }, svg);
+    mark(svg, look.shape, 15, 6, 3.4, look.colour);
+  }
+
+  function legend(parent, series) {
+    parent.replaceChildren();
+    for (const s of series) {
+      const entry = html("li", {}, parent);
+      sample(entry, s.index);
+      entry.appendChild(document.createTextNode(s.label));
+    }
+  }
+
   function boxes(parent, entries, off) {
     parent.replaceChildren();
     for (const [key, text, index] of entries) {
@@ -322,12 +388,7 @@
         if (box.checked) off.delete(key); else off.add(key);
         draw();
       });
-      if (index !== null) {
-        const svg = element("svg", { width: 30, height: 12, "aria-hidden": "true" }, label);
-        const look = style(index);
-        element("line", { x1: 0, x2: 30, y1: 6, y2: 6, stroke: look.colour, "stroke-width": 2, "stroke-dasharray": look.dash }, svg);
-        mark(svg, look.shape, 15, 6, 3.4, look.colour);
-      }
+      if (index !== null) sample(label, index);
       label.appendChild(document.createTextNode(text));
     }
   }
@@ -353,6 +414,7 @@
     const places = ["curves", "scatter", "violations"].map(byId);
     for (const place of places) place.replaceChildren();
     if (!series.length) {
+      for (const id of ["curves-keys", "scatter-keys"]) byId(id).replaceChildren();
       for (const place of places) html("p", { className: "empty", textContent: "Nothing is chosen: tick an algorithm and a seed." }, place);
       return;
     }
@@ -373,10 +435,19 @@
     first.costs.forEach((name, i) => {
       add("curves", (box) => curveChart(box, series, 1 + i, `episodic cost: ${name}`, limit(i), state.mode));
       add("scatter", (box) => scatterChart(box, judged, i, name, limit(i)));
-      add("violations", (box) => rowsChart(box, judged, `strong violation: ${name}`, (r) => r.strong[i], false, "in units of the cost"));
-      add("violations", (box) => rowsChart(box, judged, `iterations above the limit: ${name}`, (r) => r.above[i], true, "share of iterations"));
+      add("violations", (box) => rowsChart(box, judged, `excess over the limit: ${name}`, (r) => r.excess[i], "in units of the cost"));
     });
     charts.forEach((chart) => chart());
+    legend(byId("curves-keys"), series);
+    legend(byId("scatter-keys"), judged);
+  }
+
+  function scores() {
+    const place = byId("overall");
+    if (!place) return;
+    place.replaceChildren();
+    const boxes = DATA.families.map(() => html("div", { className: "chart" }, place));
+    boxes.forEach((box, i) => scoreChart(box, DATA.families[i]));
   }
 
   function refresh() {
@@ -387,6 +458,7 @@
   function theme(name) {
     document.documentElement.dataset.theme = name;
     byId("theme").textContent = name === "dark" ? "Light" : "Dark";
+    scores();
     if (DATA.arms.length) refresh();
   }
 
@@ -415,6 +487,6 @@
     if (window.innerWidth === width) return;
     width = window.innerWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(draw, 150);
+    waiting = setTimeout(() => { scores(); draw(); }, 150);
   });
 })();

@@ -24,9 +24,10 @@ import ecop
 from ecop.bench.cells import seed_of
 from ecop.bench.results import Results
 from ecop.bench.suites import EVERYONE, REFERENCE
-from ecop.report import paper
+from ecop.report import fair, paper
+from ecop.report import statistics as st
 from ecop.report.arms import SECTIONS, Arm, versions
-from ecop.report.tables import Table
+from ecop.report.tables import Table, cost_words
 
 POINTS = 150  # of a curve that are drawn
 CLIP_WIDTH = 260  # pixels
@@ -49,14 +50,17 @@ def page(
         keep_trailing_newline=True,
     )
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    clips, left_out = clips_of(found, shown)
+    clips, left_out, above = clips_of(found, shown)
     done = [arm for arm in shown if arm.documents]
+    families = families_of(done)
     style, script = ((HERE / f"page.{kind}").read_text() for kind in ("css", "js"))
     return pages.get_template("page.html").render(
         style=Markup(style),
         script=Markup(script),
         policy=policy(style, script),
-        data=data(done),
+        data=data(done, families),
+        families=families,
+        rule=f"{fair.RULE} {fair.EPISODES}",
         facts=facts(found, shown),
         notes=notes,
         failed=found.failed.values(),
@@ -64,10 +68,12 @@ def page(
         marks=MARKS,
         clips=clips,
         clips_left_out=left_out,
+        clips_above=above,
         clip_width=CLIP_WIDTH,
         version=ecop.__version__,
         makers=versions(found),
         plans=found.plans,
+        own=all(plan["suite"] == "runs" for plan in found.plans),
         seed_of=seed_of,
         setups=[(arm, config(arm)) for arm in done],
     )
@@ -104,14 +110,50 @@ def config(arm: Arm) -> str:
     return json.dumps(cell | {"train": train}, indent=1)
 
 
+def families_of(done: Sequence[Arm]) -> list[dict[str, Any]]:
+    """The verdicts, and what the first figure shows, by family of tasks."""
+    found = []
+    for family, (title, _) in fair.FAMILIES.items():
+        blocks = fair.family_blocks(family, done)
+        if not blocks:
+            continue
+        ours = fair.ours_of(family, blocks)
+        standings = fair.standings(blocks, ours)
+        sentences = [fair.verdict(block, ours) for block in blocks]
+        found.append(
+            {
+                "title": title,
+                "verdict": fair.overall(title, standings, len(blocks), ours),
+                "tasks": [] if blocks[0].case else sentences,
+                "cases": sentences if blocks[0].case else [],
+                "rows": [
+                    {"name": x.name, "blocks": x.blocks, **ends(x.last)}
+                    for x in standings
+                ],
+                "count": len(blocks),
+            }
+        )
+    return found
+
+
+def ends(x: st.Estimate) -> dict[str, float | None]:
+    """An estimate for the script; ends that are not known are null."""
+    low, high = (v if math.isfinite(v) else None for v in (x.low, x.high))
+    return {"value": x.value, "low": low, "high": high}
+
+
 # The data of the charts
 
 
-def data(shown: Sequence[Arm]) -> dict[str, Any]:
+def data(shown: Sequence[Arm], families: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the script draws."""
     return {
         "sections": SECTIONS,
-        "order": [paper.NAMES[name] for name in EVERYONE],
+        "order": [*(paper.NAMES[name] for name in EVERYONE), "e-COP (paper)"],
+        "families": [
+            {name: family[name] for name in ("title", "rows", "count")}
+            for family in families
+        ],
         "reference": paper.NAMES[REFERENCE],
         "arms": [arm_data(arm) for arm in shown],
     }
@@ -123,7 +165,7 @@ def arm_data(arm: Arm) -> dict[str, Any]:
     return {
         "section": arm.section,
         "task": arm.task,
-        "name": arm.name,
+        "name": fair.competitor(arm),
         "label": arm.label,
         "costs": arm.documents[0]["costs"],
         "limits": [None if math.isinf(limit) else limit for limit in arm.limits],
@@ -133,8 +175,7 @@ def arm_data(arm: Arm) -> dict[str, Any]:
                 "seed": seed_of(document["cell"]),
                 "y": [[float(f"{v:.5g}") for v in line] for line in y[i]],
                 "mean": [arm.reward[i], *arm.costs[i]],
-                "strong": arm.strong[i].tolist(),
-                "above": arm.above[i].tolist(),
+                "excess": arm.excess[i].tolist(),
             }
             for i, document in enumerate(arm.documents)
         ],
@@ -146,15 +187,22 @@ def arm_data(arm: Arm) -> dict[str, Any]:
 
 def clips_of(
     found: Results, shown: Sequence[Arm]
-) -> tuple[dict[str, list[tuple[str, str]]], int]:
-    """By task, caption and GIF of each arm that has one; how many had no room."""
-    left, skipped = CLIPS_BYTES, 0
+) -> tuple[dict[str, list[tuple[str, str]]], int, int]:
+    """By task, caption and GIF of each arm that has one of a run within its limits.
+
+    Then how many had no room, and how many are of runs above a limit.
+    """
+    left, skipped, above = CLIPS_BYTES, 0, 0
     clips: dict[str, list[tuple[str, str]]] = {}
     for arm in shown:
         if arm.section not in ("table1", "navigation"):
             continue
-        for document in arm.documents:
+        within = st.feasible(arm.costs, arm.limits) if arm.documents else []
+        for i, document in enumerate(arm.documents):
             file = found.folder / "clips" / f"{document['id']}.gif"
+            if file.exists() and not within[i]:
+                above += 1
+                continue
             clip = shrunk(file) if file.exists() else None
             if clip is None:
                 continue
@@ -162,11 +210,12 @@ def clips_of(
                 skipped += 1
                 break
             left -= len(clip)
-            caption = f"{arm.label}, seed {seed_of(document['cell'])}"
+            words = cost_words(document["costs"], arm.costs[i], arm.limits)
+            caption = f"{arm.label}, seed {seed_of(document['cell'])}; {words}"
             coded = base64.b64encode(clip).decode()
             clips.setdefault(arm.task, []).append((caption, coded))
             break
-    return clips, skipped
+    return clips, skipped, above
 
 
 def shrunk(file: Path) -> bytes | None:

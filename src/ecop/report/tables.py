@@ -68,9 +68,11 @@ class Table(NamedTuple):
     words: int = 2  # columns of text before those of numbers
 
     @property
-    def marked(self) -> bool:
-        """Whether an entry has a mark or stands beside the paper's."""
-        return any(entry.mark or entry.paper for row in self.rows for entry in row)
+    def marks(self) -> set[str]:
+        """The marks of its entries; "paper" if one stands beside the paper's."""
+        entries = [entry for row in self.rows for entry in row]
+        found = {entry.mark for entry in entries if entry.mark}
+        return found | {"paper" for entry in entries if entry.paper}
 
 
 def plus_minus(x: st.Estimate) -> str:
@@ -281,6 +283,16 @@ def cost_names(limits: Sequence[float]) -> list[str]:
     return [f"C{i} ({word})" for i, word in enumerate(words, start=1)]
 
 
+def cost_words(
+    names: Sequence[str], costs: Sequence[float], limits: Sequence[float]
+) -> str:
+    """Each cost of a policy beside its limit, in words."""
+    return "; ".join(
+        f"{name}: cost {number(cost)}, {limit_words(limit)}"
+        for name, cost, limit in zip(names, costs, limits, strict=True)
+    )
+
+
 def limit_words(limit: float) -> str:
     """A limit in words."""
     return f"limit {limit:g}" if math.isfinite(limit) else "no limit"
@@ -343,13 +355,15 @@ def fair_table(family: str, shown: Iterable[Arm]) -> Table | None:
     blocks = fair.family_blocks(family, shown)
     if not blocks:
         return None
-    found = fair.standings(blocks)
+    ours = fair.ours_of(family, blocks)
+    found = fair.standings(blocks, ours)
     full = [x.name for x in found if x.blocks == len(blocks)]
     winner = full[0] if len(full) > 1 and full[0] != paper.NAMES[REFERENCE] else ""
+    shares = [at for at in SHARES if any(x.score[at] for x in found)]
     rows = []
     for x in found:
         words = [
-            *("" if (s := x.score[at]) is None else f"{s.value:.2f}" for at in SHARES),
+            *("" if (s := x.score[at]) is None else f"{s.value:.2f}" for at in shares),
             fair.estimate(x.last),
             "" if x.ahead is None else fair.signed(x.ahead),
             percent(x.within),
@@ -359,11 +373,11 @@ def fair_table(family: str, shown: Iterable[Arm]) -> Table | None:
         ]
         entries = [Entry(word) for word in words]
         if x.name == winner:
-            entries[len(SHARES)] = Entry(words[len(SHARES)], "best")
+            entries[len(shares)] = Entry(words[len(shares)], "best")
         rows.append([Entry(x.name), Entry(f"{x.blocks} of {len(blocks)}"), *entries])
     head = ["algorithm", "tasks x limits"]
-    head += [f"score at {100 * at:.0f} %" for at in SHARES]
-    head += ["score at 100 % [95 %]", "e-COP minus it [95 %]", "runs within [95 %]"]
+    head += [f"score at {100 * at:.0f} %" for at in shares]
+    head += ["score at 100 % [95 %]", f"{ours} minus it [95 %]", "runs within [95 %]"]
     errors = f"{fair.ERRORS:g} se"
     head += [f"within + {errors} [95 %]", f"score within + {errors}", "mean excess"]
     note = f"By the rule of the report. {fair.EPISODES} Excess: relative to the limit."
@@ -374,9 +388,9 @@ def fair_table(family: str, shown: Iterable[Arm]) -> Table | None:
 def blocks_table(family: str, shown: Iterable[Arm]) -> Table | None:
     """The score of every competitor on every task and limits of a family."""
     blocks = fair.family_blocks(family, shown)
-    names = [x.name for x in fair.standings(blocks)] if blocks else []
     if len(blocks) < 2:
         return None
+    names = [x.name for x in fair.standings(blocks, fair.ours_of(family, blocks))]
     rows = []
     for block in blocks:
         row = [Entry(block.title)]
@@ -387,11 +401,12 @@ def blocks_table(family: str, shown: Iterable[Arm]) -> Table | None:
                 continue
             found = block.policies(name).values()
             inside = sum(x.within(block.limits) for x in found)
-            text = f"{np.mean(scores):.2f} ({inside} of {len(scores)})"
-            row.append(Entry(text, "" if inside == len(scores) else "above"))
+            text = f"{np.mean(scores):.2f} ({inside}/{len(scores)})"
+            row.append(Entry(text, "" if inside else "above"))
         rows.append(row)
     title = f"{fair.FAMILIES[family][0]}, one by one: score (runs within)"
-    return Table(f"blocks-{family}", title, ["", *names], rows, words=1)
+    note = "Marked where no run is within."
+    return Table(f"blocks-{family}", title, ["", *names], rows, note, words=1)
 
 
 def exact_table(section: str, shown: Iterable[Arm]) -> Table | None:

@@ -57,7 +57,9 @@ def markdown(found: Results, shown: Sequence[Arm], notes: Sequence[str]) -> str:
         f"{found.folder.as_posix()}/cells/ID.json` runs one cell again with the "
         "options in its file."
     )
-    parts = ["# Results", *verdicts(shown), wrapped(WHICH)]
+    own = all(plan["suite"] == "runs" for plan in found.plans)
+    parts = ["# Results", *verdicts(shown)]
+    parts += [] if own else [wrapped(WHICH)]
     for family in fair.FAMILIES:
         for table in (
             tables.fair_table(family, shown),
@@ -70,6 +72,8 @@ def markdown(found: Results, shown: Sequence[Arm], notes: Sequence[str]) -> str:
     compared = beside_the_paper(shown)
     if compared:
         parts += ["## Beside the paper", bullets(compared), wrapped(WHY)]
+    if own:
+        made = f"Written by `{found.plans[0]['command']}`."
     parts += ["## How to read the tables", wrapped(READING), wrapped(made)]
     if notes:
         parts += ["## What is missing or mixed", bullets(notes)]
@@ -77,7 +81,8 @@ def markdown(found: Results, shown: Sequence[Arm], notes: Sequence[str]) -> str:
         if section == "curves":  # the cells are Table 1's
             continue
         parts.append(f"## {escaped(SECTIONS.get(section, section))}")
-        parts.append(f"    {command(section, shown)}")
+        if not own:
+            parts.append(f"    {command(section, shown)}")
         for table in section_tables(section, shown):
             parts += [f"### {escaped(table.title)}", grid(table)]
             if table.note:
@@ -94,10 +99,12 @@ def verdicts(shown: Sequence[Arm]) -> list[str]:
         blocks = fair.family_blocks(family, shown)
         if not blocks:
             continue
-        words = fair.overall(title, fair.standings(blocks), len(blocks))
+        ours = fair.ours_of(family, blocks)
+        found = fair.standings(blocks, ours)
+        words = fair.overall(title, found, len(blocks), ours)
         parts += [wrapped(f"**{escaped(words)}**")] if words else []
         if not blocks[0].case:
-            parts.append(bullets(map(fair.verdict, blocks)))
+            parts.append(bullets(fair.verdict(block, ours) for block in blocks))
     return parts
 
 

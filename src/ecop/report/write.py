@@ -21,12 +21,19 @@ DEFAULT = {
 
 
 def write(folder: Path, out: Path | None, kind: Format) -> tuple[Path, list[str]]:
-    """Write a report; return where it is, and what the reader should know first."""
+    """Write a report on a results folder; return where it is, and what to know."""
     found = results.read(folder)
     if not found.cells:
         more = f" {' '.join(found.problems[:3])}" if found.problems else ""
         failed = f", {len(found.failed)} failed" if found.failed else ""
         raise UserError(f"'{folder}' has no finished cell{failed}.{more}")
+    return write_found(found, out, kind)
+
+
+def write_found(
+    found: results.Results, out: Path | None, kind: Format
+) -> tuple[Path, list[str]]:
+    """Write a report on what was read."""
     shown, notes = collect(found)
     file = Path(DEFAULT[kind]) if out is None else out
     if kind == "png":
