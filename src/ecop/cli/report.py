@@ -48,7 +48,8 @@ def report(
             "alone."
         )
     else:
-        file, notes = write(folders[0], out, format)
+        (folder,) = folders
+        file, notes = write(folder, out, format)
     for note in notes:
         print(f"Note: {note}")
     print(file)
