@@ -38,18 +38,18 @@ def report(
 
     if not folders:
         raise UserError("Give a results folder, or one run folder or several.")
+    first, *others = folders
     strange = [path for path in folders if not own.is_run(path)]
     if not strange:
         found = own.read(folders, episodes, lambda path: load(path, trust=trust))
         file, notes = write_found(found, out, format)
-    elif len(folders) > 1:
+    elif others:
         raise UserError(
             f"'{strange[0]}' is no run folder; give one results folder, or run folders "
             "alone."
         )
     else:
-        (folder,) = folders
-        file, notes = write(folder, out, format)
+        file, notes = write(first, out, format)
     for note in notes:
         print(f"Note: {note}")
     print(file)
