@@ -46,7 +46,16 @@ def test_help_imports_no_jax():
 @pytest.mark.parametrize("command", list(cli.COMMANDS))
 def test_every_command_explains_itself(command, capsys):
     assert run(command, "--help") == 0
-    assert f"ecop {command}" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert f"ecop {command}" in text
+    assert "{None}" not in text
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "frontier"])
+@pytest.mark.parametrize("given", [("--limits", "5", "ten"), ("--limits=ten",)])
+def test_a_word_is_no_limit(command, given, capsys):
+    assert run(command, "PointCircle", *given) == 2
+    assert "A limit is a number" in capsys.readouterr().err
 
 
 def test_a_preset_changes_the_defaults(capsys):
