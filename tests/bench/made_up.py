@@ -67,8 +67,8 @@ def make_up(name: str, cell: dict[str, Any]) -> dict[str, Any]:
     costs = level * (0.6 + rise[:, None] * 0.4) + chance.normal(
         0, 2, (count, len(level))
     )
-    if cell["algorithm"]["name"] == "ppo":  # sees no cost
-        costs *= 40
+    times = 40 if cell["algorithm"]["name"] == "ppo" else 1  # it sees no cost
+    costs *= times
     # As if episodes ended early now and then: no two runs have the same batches.
     shares = np.cumsum(chance.integers(1, 10, count))
     steps = (shares * cell["train"]["steps"] // shares[-1]).tolist()
@@ -76,7 +76,9 @@ def make_up(name: str, cell: dict[str, Any]) -> dict[str, Any]:
     def episodes(number: int) -> dict[str, Any]:
         return {
             "reward": chance.normal(100, 5, number).tolist(),
-            "costs": chance.normal(level * 0.97, 1, (number, len(level))).tolist(),
+            "costs": chance.normal(
+                times * level * 0.97, 1, (number, len(level))
+            ).tolist(),
             "failed": 0.0,
         }
 

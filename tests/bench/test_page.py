@@ -16,6 +16,7 @@ import pytest
 from made_up import make_results, rewritten
 from PIL import ImageColor
 
+import ecop
 from ecop import cli
 from ecop.bench import results
 from ecop.bench.cells import identity
@@ -305,29 +306,27 @@ def test_clips_are_of_policies_within_their_limits(whole, tmp_path):
 
 
 def test_training_runs_of_a_user(tmp_path, capsys):
-    small = ["--iterations", "4", "--episodes", "4", "--seeds", "2", "--quiet"]
+    def said(*words):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["report", *words])
+        return stop.value.code, capsys.readouterr().err
+
+    small = {"iterations": 4, "episodes": 4, "seeds": 2, "watch": None}
     for name, algorithm in (("a", "ecop"), ("b", "cpo")):
-        cli.main(
-            ["train", "PeakHours", algorithm, *small, "--out", str(tmp_path / name)]
-        )
-    capsys.readouterr()
+        ecop.train("PeakHours", algorithm, **small, out=tmp_path / name)
     out = tmp_path / "own.html"
     runs = [str(tmp_path / "a"), str(tmp_path / "b")]
-    cli.main(["report", *runs, "--episodes", "6", "-o", str(out)])
+    few = ["--episodes", "6", "-o", str(out)]
+    assert said(*runs, *few)[0] == 0
     text = html.unescape(out.read_text())
     for words in ("These runs: e-COP scores", "PeakHours, limit 3", "Training runs"):
         assert words in text
     assert "bench repeat" not in text
-    cli.main(["report", runs[0], "--episodes", "6", "-o", str(out)])
+    assert said(runs[0], *few)[0] == 0
     assert "nothing else was run" in out.read_text()
-    for bad, why in (
-        ([runs[0], runs[0]], "given twice"),
-        ([runs[0], str(tmp_path)], "is no run folder"),
-        ([], "Give a results folder"),
-    ):
-        with pytest.raises(SystemExit):
-            cli.main(["report", *bad])
-        assert why in capsys.readouterr().err
+    assert "given twice" in said(runs[0], runs[0])[1]
+    assert "is no run folder" in said(runs[0], str(tmp_path))[1]
+    assert "Give a results folder" in said()[1]
 
 
 # Bad input

@@ -94,8 +94,6 @@
     return [low - more, high + more];
   }
 
-  let panels = 0;
-
   // Axes in a box that has its place already; returns what is needed to draw into it.
   function panel(box, title, options) {
     html("h4", { textContent: title }, box);
@@ -127,14 +125,7 @@
     element("text", {
       x: (edge.left + edge.right) / 2, y: height - 5, "text-anchor": "middle",
     }, svg, options.xlabel);
-    // What lies beyond an axis is cut off there.
-    const id = `clip-${(panels += 1)}`;
-    const shape = element("clipPath", { id }, svg);
-    element("rect", {
-      x: edge.left, y: edge.top - 4, width: edge.right - edge.left + 6, height: edge.bottom - edge.top + 8,
-    }, shape);
-    const inside = element("g", { "clip-path": `url(#${id})` }, svg);
-    return { box, svg, back, inside, sx, sy, edge, width, height };
+    return { box, svg, back, sx, sy, edge, width, height };
   }
 
   // Learning curves
@@ -172,6 +163,12 @@
     const p = panel(parent, title, {
       x: [0, Math.max(...xs)], y: range(values), xlabel: "environment steps", say,
     });
+    // A picture in the picture: what lies beyond an axis is cut off there.
+    const [wide, high] = [p.edge.right - p.edge.left + 6, p.edge.bottom - p.edge.top + 8];
+    const inside = element("svg", {
+      x: p.edge.left, y: p.edge.top - 4, width: wide, height: high,
+      viewBox: `${p.edge.left} ${p.edge.top - 4} ${wide} ${high}`, class: "inside",
+    }, p.svg);
     for (const s of lines) {
       const look = style(s.index);
       if (mode === "mean") {
@@ -180,17 +177,17 @@
           const down = s.points.map((q) => `${p.sx(q.x).toFixed(1)},${p.sy(q.m - q.spread).toFixed(1)}`);
           element("polygon", {
             points: [...up, ...down.reverse()].join(" "), fill: look.colour, opacity: 0.14,
-          }, p.inside);
+          }, inside);
         }
-        line(p.inside, s.points, p.sx, p.sy, look, look.width);
+        line(inside, s.points, p.sx, p.sy, look, look.width);
       } else {
         for (const run of s.runs) {
-          line(p.inside, s.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
+          line(inside, s.x.map((x, k) => ({ x, m: run.y[row][k] })), p.sx, p.sy, look, 1.2);
         }
       }
       const every = Math.max(1, Math.ceil(s.points.length / 5));
       s.points.forEach((q, k) => {
-        if (k % every === Math.floor(every / 2)) mark(p.inside, look.shape, p.sx(q.x), p.sy(q.m), 3.2, look.colour);
+        if (k % every === Math.floor(every / 2)) mark(inside, look.shape, p.sx(q.x), p.sy(q.m), 3.2, look.colour);
       });
     }
     if (limit !== null) {

@@ -17,7 +17,7 @@ WIDTH = 100  # of the lines of Markdown that are not tables
 WHICH = (
     "**e-COP** is what a user gets: the defaults and the task's recipe. **e-COP "
     "(paper)** is the preset `paper`: Algorithm 2 as printed, its errata mended "
-    "([formulas](ecop.md)), with the paper's hyperparameters."
+    "(`docs/ecop.md`), with the paper's hyperparameters."
 )
 READING = (
     "Reward and costs: mean over runs with the normal 95 % interval; a run counts with "
@@ -30,10 +30,10 @@ READING = (
 )
 WHY = (
     "Why this can differ: the paper's environments are not public, so tasks with its "
-    "names have rewards and layouts of their own ([tasks](tasks/README.md)) and its "
+    "names have rewards and layouts of their own (`docs/tasks`) and its "
     "returns are no target; the ordering and the tracking of limits are. All "
     "algorithms here share one learner, its critics and the recipe of the task "
-    "([where options come from](algorithms/README.md)). The paper names no rule for "
+    "(`docs/algorithms`). The paper names no rule for "
     "its marks; the one below gives all of them (tested)."
 )
 
