@@ -27,6 +27,7 @@ TINY = {
     "horizon": 10,
     "hidden": (4,),
     "critic_epochs": 1,
+    "schedule": "constant",  # another plan changes nothing of what is done
 }
 TINY_CLI = [
     "--seeds",
@@ -39,6 +40,8 @@ TINY_CLI = [
     "4",
     "--critic-epochs",
     "1",
+    "--schedule",
+    "constant",
     "--backward-steps",
     "2",
 ]

@@ -379,15 +379,15 @@ def test_half_written_files_are_said_and_the_rest_is_drawn(folder, tmp_path):
 
 
 def test_mixed_versions_missing_algorithms_failures_strays(folder, tmp_path):
-    files = sorted((folder / "cells").glob("*.json"))
-    old = results.read_cell(folder, files[0].stem)
-    results.write(folder, "cells", old["id"], old | {"ecop": "0.0.1"})
-    for file in files:
+    for file in (folder / "cells").glob("*.json"):
         document = json.loads(file.read_text())
         if document["cell"]["algorithm"]["name"] == "focops":
             file.unlink()
+    files = sorted((folder / "cells").glob("*.json"))
+    old = results.read_cell(folder, files[0].stem)
+    results.write(folder, "cells", old["id"], old | {"ecop": "0.0.1"})
     failed = json.loads(files[1].read_text())
-    files[1].unlink(missing_ok=True)
+    files[1].unlink()
     record = {"id": failed["id"], "cell": failed["cell"], "error": "It <broke>"}
     results.write(folder, "failed", failed["id"], record | {"traceback": "Line 7"})
     cell = old["cell"] | {"evaluation_episodes": 7}

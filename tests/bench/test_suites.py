@@ -10,7 +10,14 @@ import pytest
 from ecop import recipes
 from ecop.algorithms import ALGORITHMS
 from ecop.bench import suites, tuning
-from ecop.bench.cells import changed, identity, make_cell, run_config, setting
+from ecop.bench.cells import (
+    ADDED,
+    changed,
+    identity,
+    make_cell,
+    run_config,
+    setting,
+)
 from ecop.bench.constants import constants
 from ecop.bench.run import make_plan, repeat
 from ecop.config import resolve
@@ -177,10 +184,10 @@ def test_later_options_are_in_a_cell_only_if_they_are_used():
     group = suite.groups[0]
     usual = make_cell(group, suite, "default", 0)
     fields = set(values(TrainConfig()))
-    assert set(usual["train"]) == fields - {"network", "schedule"}
+    assert set(usual["train"]) == fields - {"network"}
     other = dataclasses.replace(group, options={**group.options, "network": "gru"})
     cell = make_cell(other, suite, "default", 0)
-    assert set(cell["train"]) == fields - {"schedule"}
+    assert set(cell["train"]) == fields
     assert identity(cell) != identity(usual)
     assert run_config(usual).train.network == "mlp"
 
@@ -190,7 +197,7 @@ def test_table_1_has_the_printed_algorithm_beside_the_users():
     mine = [g for g in suite.groups if (g.task, g.algorithm) == ("Grid", "ecop")]
     user, printed = (make_cell(group, suite, "default", 0) for group in mine)
     for name, value in recipes.PAPER["ecop"].items():
-        found = printed["algorithm"] | printed["train"]
+        found = ADDED | printed["algorithm"] | printed["train"]
         assert found[name] == (list(value) if isinstance(value, tuple) else value)
     assert user["algorithm"] != printed["algorithm"]
     assert user["train"]["steps"] == printed["train"]["steps"]

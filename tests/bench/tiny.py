@@ -12,6 +12,7 @@ from ecop.bench.suites import SUITES, Group, Suite
 
 STEPS = 600 * 2 * 6  # 600 iterations of 2 episodes of 6 steps
 TRAIN = {"episodes": 2, "hidden": (4,), "critic_epochs": 1, "critic_minibatches": 1}
+TRAIN |= {"schedule": "constant"}  # so that a short run is the start of a long one
 PARTS = ("cell", "curve", "evaluation", "exact", "limits", "env_steps")
 PARTS = (*PARTS, "evaluations", "deterministic")
 

@@ -77,7 +77,8 @@ def changed(cell: Cell) -> list[str]:
 
 def run_config(cell: Cell) -> RunConfig:
     """What training needs."""
-    return from_document(cell)  # pyright: ignore[reportArgumentType]
+    whole = cell | {"train": ADDED | cell["train"]}
+    return from_document(whole)  # pyright: ignore[reportArgumentType]
 
 
 def describe(cell: Cell) -> str:
