@@ -265,6 +265,7 @@ print(json.dumps(places))
 def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
     env = ecop.make(task, workers=0)
     actions = random_actions(env.spec, 1)[:20, 0]
+    told = {"title": task, "constraints": env.spec.constraints}
     assert isinstance(env, Filmed)
     ones = np.ones((20, 1))
     traffic = env.film(Played(5, actions, ones[:, 0], ones, None))
@@ -275,7 +276,6 @@ def test_the_picture_and_the_replay_show_the_episode(task, tmp_path):
     if task == "Bottleneck":
         assert any(rows[:, 3].any() for rows in traffic.vehicles)
     file = tmp_path / "episode.gif"
-    told = {"title": task, "constraints": env.spec.constraints}
     animate_traffic(traffic, ones[:, 0], ones, **told, file=file)
     with Image.open(file) as animation:
         assert animation.format == "GIF"

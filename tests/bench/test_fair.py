@@ -99,8 +99,9 @@ def test_policies_on_the_way():
     assert block.scores("e-COP", 0.1) == {}
     (standing,) = fair.standings([block])
     assert standing.score[0.1] is None
-    assert standing.score[0.5] is not None
-    assert standing.score[0.5].value == 0.5
+    half_way = standing.score[0.5]
+    assert half_way is not None
+    assert half_way.value == 0.5
     assert standing.last.value == 1.0
 
 

@@ -239,9 +239,10 @@ def test_scales_of_a_random_table():
     np.testing.assert_allclose(scaled.reward, 1e3 * plain.reward)
     np.testing.assert_allclose(scaled.limits, 1e-3 * np.array(plain.limits))
     assert solve(scaled).value == pytest.approx(1e3 * solve(plain).value)
-    for bad in ({"reward_scale": 0.0}, {"cost_scale": float("inf")}):
-        with pytest.raises(UserError, match="positive and finite"):
-            random_cmdp(**bad)
+    with pytest.raises(UserError, match="positive and finite"):
+        random_cmdp(reward_scale=0.0)
+    with pytest.raises(UserError, match="positive and finite"):
+        random_cmdp(cost_scale=float("inf"))
 
 
 def test_constants_of_a_task_are_part_of_a_cell():

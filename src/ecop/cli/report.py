@@ -48,7 +48,7 @@ def report(
             "alone."
         )
     else:
-        file, notes = write(folders[0], out, format)
+        file, notes = write(strange[0], out, format)
     for note in notes:
         print(f"Note: {note}")
     print(file)

@@ -210,7 +210,7 @@ def clips_of(
                 skipped += 1
                 break
             left -= len(clip)
-            words = cost_words(document["costs"], arm.costs[i], arm.limits)
+            words = cost_words(document["costs"], arm.costs[i], arm.limits.tolist())
             caption = f"{arm.label}, seed {seed_of(document['cell'])}; {words}"
             coded = base64.b64encode(clip).decode()
             clips.setdefault(arm.task, []).append((caption, coded))
