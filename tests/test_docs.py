@@ -137,8 +137,6 @@ def test_commands_run(words, trained, one_cell, tiny_budget, tmp_path, monkeypat
         if not (ROOT / SAFETY).exists():
             pytest.skip("make .venv-safety/ready makes it")
         (tmp_path / SAFETY).symlink_to(ROOT / SAFETY)
-    elif words[2].startswith("gym:") and ":" in words[2][4:]:
-        pytest.importorskip(words[2].split(":")[1])
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "results").symlink_to(ROOT / "results")
