@@ -256,6 +256,7 @@ def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
     from ecop import api, runs
     from ecop.bench.cells import run_config
     from ecop.errors import UserError
+    from ecop.learning.options import values
 
     config = run_config(cell)
     if (path / "config.json").exists():
@@ -268,14 +269,13 @@ def trained(cell: dict[str, Any], path: Path, watch: Any) -> Any:
         except UserError:  # not this cell's, no whole checkpoint, a damaged file
             pass
     shutil.rmtree(path, ignore_errors=True)
-    fields = {name: getattr(config.train, name) for name in cell["train"]}
     return api.train(
         config.task,
         config.algorithm,
         env_options=config.env_options,
         out=path,
         watch=watch,
-        **fields,
+        **values(config.train),
     )
 
 
