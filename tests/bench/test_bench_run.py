@@ -19,6 +19,7 @@ from ecop.bench import results, run, work
 from ecop.bench.cells import identity
 from ecop.cli import bench_display
 from ecop.errors import UserError
+from ecop.learning.options import values
 from probes import NumpyWalk, Walk
 
 RUN = ["bench", "run", "tiny"]
@@ -149,8 +150,7 @@ def test_a_cell_has_the_numbers_of_ecop_train(whole):
     name, document = next(iter(found.cells.items()))
     again = ecop.load(whole / "runs" / name)
     config = again.config
-    fields = {k: getattr(config.train, k) for k in document["cell"]["train"]}
-    direct = ecop.train(config.task, config.algorithm, **fields)
+    direct = ecop.train(config.task, config.algorithm, **values(config.train))
     # A cell has one thread, this process several, which add up in another order.
     for key, value in work.curve(direct.metrics).items():
         np.testing.assert_allclose(value, document["curve"][key], rtol=1e-4, atol=1e-5)
