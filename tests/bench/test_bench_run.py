@@ -102,8 +102,8 @@ def test_an_evaluation_on_the_way_is_that_of_a_run_which_ends_there(whole, tmp_p
         for document in results.read(whole).cells.values()
         if document["cell"]["train"]["first_seed"] == 0
     )
-    for name, values in short["curve"].items():
-        assert values == long["curve"][name][:60]
+    for name, points in short["curve"].items():
+        assert points == long["curve"][name][:60]
     # A number of an episode is its chance: the first ones are the same.
     for name in ("reward", "costs"):
         assert short["evaluation"][name] == long["evaluations"][0][name][:2]
