@@ -305,7 +305,8 @@ def robust() -> Suite:
         small = {"states": 4, "actions": 2}
         table(f"horizon {horizon}", horizon=horizon, episodes=episodes, **small)
     for count in (1, 2, 3, 5):
-        table(f"{count} constraints", constraints=count, time_varying=count % 2 == 0)
+        word = f"{count} constraint{'s' * (count > 1)}"
+        table(word, constraints=count, time_varying=count % 2 == 0)
     for scale in (1e-3, 1e3):
         table(f"rewards x {scale:g}", reward_scale=scale)
         table(f"costs x {scale:g}", cost_scale=scale)
