@@ -176,6 +176,7 @@ def test_snippets_about_the_truth_run(tiny_budget, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_costs", raising=False)  # of other pages
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     costs, play = [body for _, body in FENCED.findall(TUTORIAL.read_text())]
     (tmp_path / "my_costs.py").write_text(costs)
@@ -213,7 +214,8 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_lines_end_at_100(page):
     for number, line in enumerate(page.read_text().split("\n"), 1):
-        assert len(line) <= 100 or line.startswith("|"), f"line {number}"
+        free = line.startswith(("|", "    ecop bench run "))  # tables, made commands
+        assert len(line) <= 100 or free, f"line {number}"
 
 
 def test_pages_are_short():
