@@ -174,9 +174,10 @@ def test_snippets_about_the_truth_run(tiny_budget, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch):
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_costs", raising=False)  # of other pages
+    sys.modules.pop("my_costs", None)  # other pages have another one
+    request.addfinalizer(lambda: sys.modules.pop("my_costs", None))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     costs, play = [body for _, body in FENCED.findall(TUTORIAL.read_text())]
     (tmp_path / "my_costs.py").write_text(costs)
