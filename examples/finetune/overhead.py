@@ -1,6 +1,6 @@
 """What the limits cost: the CPU time of a step that EcopTrainer adds to GRPO's.
 
-python examples/finetune/overhead.py MODEL_FOLDER [steps]
+python examples/finetune/overhead.py [steps]
 
 Clocks (CPU time) around our own methods, so that other programs on the machine matter
 little. GRPO here has a KL coefficient, so that it has a reference too. A batch that the
@@ -73,16 +73,18 @@ def measure(model: str, steps: int, pieces: int) -> None:
         print(f"  {name}: {spent / steps:.4f} s, {100 * spent / plain:+.1f} %")
 
 
-def main(model: str, steps: int = 60) -> None:
+def main(steps: int = 60) -> None:
     clocked(GRPOTrainer, "_calculate_rewards", "rewards, TRL")
     clocked(EcopTrainer, "_calculate_rewards", "rewards, ours")
     clocked(EcopTrainer, "_put_prices", "prices")
     clocked(EcopTrainer, "_sampling_logps", "log-probabilities")
-    for pieces in (1, 4):
-        measure(model, steps, pieces)
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_text.make(Path(folder) / "model")
+        for pieces in (1, 4):
+            measure(model, steps, pieces)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    main(sys.argv[1], *map(int, sys.argv[2:3]))
+    main(*map(int, sys.argv[1:2]))
