@@ -31,7 +31,7 @@ from ecop.learning.minibatch import Descent, minibatch_descent
 from ecop.learning.multipliers import Ascent, Multiplier
 from ecop.learning.networks import Policy
 from ecop.learning.options import flat
-from ecop.learning.penalties import penalised
+from ecop.learning.penalties import priced
 from ecop.learning.surrogates import (
     centred,
     clipped_share,
@@ -99,16 +99,15 @@ class APPO:
         penalty = jnp.where(persists, grown, state.penalty)
 
         prices = jnp.maximum(0.0, multiplier.value + penalty * batch.violation)
-        objective, refresh = penalised(batch, lambda psi: prices, self.clip)
         done = minibatch_descent(
             key,
             policy,
             params,
             state.optimiser,
             batch,
-            objective,
+            priced(self.clip),
             self.descent,
-            refresh,
+            lambda _: prices,
         )
         info = {
             "multipliers": multiplier.value,

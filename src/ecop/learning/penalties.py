@@ -33,9 +33,15 @@ def penalised(batch: Batch, price: Price, clip: float) -> tuple[Objective, Refre
     def refresh(distribution: Distribution) -> Array:
         return price(clipped_rise(distribution, batch, clip) + batch.violation)
 
+    return priced(clip), refresh
+
+
+def priced(clip: float) -> Objective:
+    """(L + sum_i price_i L_Ci) / (1 + sum_i price_i) at the prices of `refresh`."""
+
     def objective(distribution: Distribution, part: Batch, prices: Array) -> Array:
         costs = jnp.dot(prices, clipped_rise(distribution, part, clip))
         loss = clipped_loss(distribution, part, clip) + costs
         return loss / (1.0 + jnp.sum(prices))
 
-    return objective, refresh
+    return objective
