@@ -9,6 +9,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import optimize
 
+from ecop.algorithms.appo import APPO
 from ecop.algorithms.cpo import CPO, solve_dual
 from ecop.algorithms.focops import gated_loss
 from ecop.algorithms.ipo import barrier_slope
@@ -17,7 +18,15 @@ from ecop.algorithms.pcpo import PCPO
 from ecop.algorithms.pdo import policy_gradient_loss
 from ecop.algorithms.ppo_lag import lagrangian_loss
 from ecop.algorithms.trpo_lag import TRPOLagrangian
-from ecop.learning.surrogates import centred, dimensionless, mean_kl
+from ecop.learning.descent import CLIPPED_ADAM, descend
+from ecop.learning.multipliers import grown_margin
+from ecop.learning.surrogates import (
+    centred,
+    clipped_loss,
+    clipped_rise,
+    dimensionless,
+    mean_kl,
+)
 from ecop.learning.trust_region import TrustRegion, localise
 from probes import compiled, random_problem, with_scales
 
@@ -346,4 +355,57 @@ def test_policy_gradient_is_that_of_the_surrogate():
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
         jax.grad(ours)(params),
         surrogate,
+    )
+
+
+@pytest.mark.parametrize("algorithm", [CPO(target_kl=0.01), PCPO(target_kl=0.01)])
+def test_a_margin_is_a_limit_that_is_lower_by_as_much(algorithm):
+    """A step with margin m is the step without one at a violation higher by m."""
+    spec, policy, params, batch = random_problem()
+    batch = batch._replace(violation=jnp.full(1, -0.1, jnp.float32))
+    state = algorithm.init(policy, params, spec)
+    unit = float((batch.violation / dimensionless(batch).violation)[0])
+    run = compiled(algorithm, policy)
+    key, m = jax.random.key(0), 0.2
+    held = state._replace(margin=jnp.full(1, m, jnp.float32))
+    with_margin, after, _ = run(key, params, held, batch)
+    grown = float(after.margin[0])
+    assert grown == pytest.approx(m + 0.05 * max(-0.1 / unit, -0.05), rel=1e-3)
+    higher = batch._replace(violation=batch.violation + grown * unit)
+    # Above the limit a fresh margin would grow: it starts as far below zero.
+    less = grown_margin(jnp.zeros(1), higher.violation / unit)
+    higher = higher._replace(violation=higher.violation - less * unit)
+    without, _, _ = run(key, params, state, higher)
+    free, _, _ = run(key, params, state, batch)
+    flat = [np.asarray(ravel_pytree(x)[0]) for x in (with_margin, without, free)]
+    np.testing.assert_allclose(flat[0], flat[1], rtol=1e-3, atol=1e-4)
+    assert np.abs(flat[0] - flat[2]).max() > 1e-3
+
+
+def test_prices_of_appo_stay_through_an_iteration():
+    """They are those of the measured violation, wherever the new policy has got."""
+    spec, policy, params, batch = random_problem()
+    algorithm = APPO(penalty=3.0, epochs=2, minibatches=1, learning_rate=0.05)
+    batch = with_scales(
+        batch._replace(
+            alive=jnp.ones_like(batch.alive),  # a minibatch is the whole batch
+            violation=jnp.full(1, 0.4, jnp.float32),
+        )
+    )
+    state = algorithm.init(policy, params, spec)
+    new, after, _ = compiled(algorithm, policy)(jax.random.key(0), params, state, batch)
+    scaled = dimensionless(centred(batch))
+    price = jnp.maximum(0.0, after.multiplier.value + 3.0 * scaled.violation)
+
+    def loss(p):
+        made = policy.over(p, scaled.observation)
+        costs = jnp.dot(price, clipped_rise(made, scaled, algorithm.clip))
+        total = clipped_loss(made, scaled, algorithm.clip) + costs
+        return total / (1.0 + jnp.sum(price))
+
+    moments, slow = CLIPPED_ADAM.init(params), params
+    for _ in range(2):
+        slow, moments = descend(CLIPPED_ADAM, jax.grad(loss)(slow), slow, moments, 0.05)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3), new, slow
     )

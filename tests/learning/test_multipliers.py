@@ -4,7 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ecop.learning.multipliers import FAR, REACH, Ascent, PidGains
+from ecop.learning.multipliers import (
+    FAR,
+    MARGIN_RATE,
+    REACH,
+    Ascent,
+    PidGains,
+    grown_margin,
+)
 
 
 def array(*values):
@@ -87,3 +94,14 @@ def test_a_slack_limit_in_another_unit_is_no_rise():
         assert float(multiplier[0]) == 0.0
     near, far = (gains.step(state, array(x))[1] for x in (FAR, 1e4))
     assert float(near[0]) == float(far[0]) > 0.0
+
+
+def test_the_margin_adds_up_what_remains():
+    margin, slow = jnp.zeros(2, jnp.float32), np.zeros(2)
+    rng = np.random.default_rng(3)
+    for violation in rng.normal(size=(40, 2)) * np.array([0.02, 10.0]):
+        margin = grown_margin(margin, jnp.asarray(violation, jnp.float32))
+        for i in range(2):
+            mendable = min(max(violation[i], -REACH), REACH)
+            slow[i] = max(0.0, slow[i] + MARGIN_RATE * mendable)
+        np.testing.assert_allclose(margin, slow, rtol=1e-4, atol=1e-7)
